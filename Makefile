@@ -1,0 +1,3 @@
+.PHONY: protos
+protos:
+	.venv/bin/python tools/protos.py
