@@ -88,6 +88,22 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: the turn_seq leaves a gap; metadata `expected` is the next one."""
     ERROR_REASON_RECORDS_MISSING: _ErrorReason.ValueType  # 70
     """FAILED_PRECONDITION: FinishTurn names records that are not stored yet."""
+    ERROR_REASON_TURN_MISMATCH: _ErrorReason.ValueType  # 72
+    """FAILED_PRECONDITION: Stop names an ended turn while another is in progress; metadata names it."""
+    ERROR_REASON_TURN_WITHDRAWN: _ErrorReason.ValueType  # 73
+    """ABORTED: a Stop withdrew this turn id before it was admitted."""
+    ERROR_REASON_QUEUE_FULL: _ErrorReason.ValueType  # 74
+    """RESOURCE_EXHAUSTED: the session's queue is full."""
+    ERROR_REASON_SESSION_BUSY: _ErrorReason.ValueType  # 75
+    """FAILED_PRECONDITION: an operation holds the session; metadata names it and its deadline."""
+    ERROR_REASON_SESSION_CLOSED: _ErrorReason.ValueType  # 76
+    """FAILED_PRECONDITION: the session is closing or closed."""
+    ERROR_REASON_COMMAND_NOT_FOUND: _ErrorReason.ValueType  # 77
+    """NOT_FOUND: no such command."""
+    ERROR_REASON_INTERACTION_NOT_FOUND: _ErrorReason.ValueType  # 78
+    """NOT_FOUND: no such interaction."""
+    ERROR_REASON_INTERACTION_NOT_PENDING: _ErrorReason.ValueType  # 79
+    """FAILED_PRECONDITION: the interaction is settled; metadata has its outcome."""
     ERROR_REASON_CURSOR_OUT_OF_RANGE: _ErrorReason.ValueType  # 71
     """OUT_OF_RANGE: the cursor lies outside the kept records of the session."""
     ERROR_REASON_BINDING_REQUIRED: _ErrorReason.ValueType  # 80
@@ -113,6 +129,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: no provider of this name is registered or enabled."""
     ERROR_REASON_EXEC_START_FAILED: _ErrorReason.ValueType  # 89
     """FAILED_PRECONDITION: the command could not be started; metadata has command and cause."""
+    ERROR_REASON_NETWORK_REQUIRED: _ErrorReason.ValueType  # 90
+    """FAILED_PRECONDITION: the agent needs a network and the workspace has none."""
+    ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 91
+    """RESOURCE_EXHAUSTED: the project's quota is used up."""
     ERROR_REASON_NO_RUNNER: _ErrorReason.ValueType  # 100
     """Runners.
 
@@ -191,6 +211,22 @@ ERROR_REASON_RECORD_GAP: ErrorReason.ValueType  # 69
 """FAILED_PRECONDITION: the turn_seq leaves a gap; metadata `expected` is the next one."""
 ERROR_REASON_RECORDS_MISSING: ErrorReason.ValueType  # 70
 """FAILED_PRECONDITION: FinishTurn names records that are not stored yet."""
+ERROR_REASON_TURN_MISMATCH: ErrorReason.ValueType  # 72
+"""FAILED_PRECONDITION: Stop names an ended turn while another is in progress; metadata names it."""
+ERROR_REASON_TURN_WITHDRAWN: ErrorReason.ValueType  # 73
+"""ABORTED: a Stop withdrew this turn id before it was admitted."""
+ERROR_REASON_QUEUE_FULL: ErrorReason.ValueType  # 74
+"""RESOURCE_EXHAUSTED: the session's queue is full."""
+ERROR_REASON_SESSION_BUSY: ErrorReason.ValueType  # 75
+"""FAILED_PRECONDITION: an operation holds the session; metadata names it and its deadline."""
+ERROR_REASON_SESSION_CLOSED: ErrorReason.ValueType  # 76
+"""FAILED_PRECONDITION: the session is closing or closed."""
+ERROR_REASON_COMMAND_NOT_FOUND: ErrorReason.ValueType  # 77
+"""NOT_FOUND: no such command."""
+ERROR_REASON_INTERACTION_NOT_FOUND: ErrorReason.ValueType  # 78
+"""NOT_FOUND: no such interaction."""
+ERROR_REASON_INTERACTION_NOT_PENDING: ErrorReason.ValueType  # 79
+"""FAILED_PRECONDITION: the interaction is settled; metadata has its outcome."""
 ERROR_REASON_CURSOR_OUT_OF_RANGE: ErrorReason.ValueType  # 71
 """OUT_OF_RANGE: the cursor lies outside the kept records of the session."""
 ERROR_REASON_BINDING_REQUIRED: ErrorReason.ValueType  # 80
@@ -216,6 +252,10 @@ ERROR_REASON_PROVIDER_UNAVAILABLE: ErrorReason.ValueType  # 88
 """FAILED_PRECONDITION: no provider of this name is registered or enabled."""
 ERROR_REASON_EXEC_START_FAILED: ErrorReason.ValueType  # 89
 """FAILED_PRECONDITION: the command could not be started; metadata has command and cause."""
+ERROR_REASON_NETWORK_REQUIRED: ErrorReason.ValueType  # 90
+"""FAILED_PRECONDITION: the agent needs a network and the workspace has none."""
+ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 91
+"""RESOURCE_EXHAUSTED: the project's quota is used up."""
 ERROR_REASON_NO_RUNNER: ErrorReason.ValueType  # 100
 """Runners.
 
