@@ -1,0 +1,1 @@
+"""The session service: sessions, turns, records; admission, dispatch, settlement, watching."""
