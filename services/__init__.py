@@ -1,0 +1,1 @@
+"""The product: four services, what they share, and the operator's command."""

@@ -1,0 +1,1 @@
+"""What all services share: error kinds, settings, serving, the database pool, clocks, telemetry. Knows no service."""
