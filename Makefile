@@ -1,3 +1,61 @@
+# Every check is a target here, the same for people and CI. `make help` lists them.
+SHELL := /bin/sh
+BIN := .venv/bin
+# Additional arguments of `make test` and `make lock`, as in: make test ARGS="tests/owner -x"
+ARGS ?=
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: setup ## set up and show the main job on an embedded PostgreSQL
+	@$(BIN)/moorage demo
+
+.PHONY: test
+test: setup ## set up and run the tests this machine can run
+	@$(BIN)/pytest $(ARGS)
+
+.PHONY: check
+check: types lint imports contracts ## run every static check: the four below
+
+.PHONY: types
+types: setup ## check types (mypy, strict)
+	@$(BIN)/mypy
+
+.PHONY: lint
+lint: setup ## check style and formatting (ruff)
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+.PHONY: imports
+imports: setup ## check who imports whom (import-linter)
+	@$(BIN)/lint-imports --no-logo
+
+.PHONY: contracts
+contracts: setup ## check protos/ (buf lint) and that its stubs are up to date
+	@$(BIN)/buf lint protos
+	@$(BIN)/python tools/protos.py --check
+
+.PHONY: format
+format: setup ## format the code and mend what ruff can mend
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
 .PHONY: protos
-protos:
-	.venv/bin/python tools/protos.py
+protos: setup ## generate the Python stubs of protos/
+	@$(BIN)/python tools/protos.py
+
+.PHONY: lock
+lock: setup ## resolve pyproject.toml into requirements.lock; ARGS=--upgrade for newer versions
+	@$(BIN)/python tools/lock.py $(ARGS)
+
+.PHONY: setup
+setup: ## make .venv hold what requirements.lock names; PYTHON=… chooses the interpreter
+	@sh tools/bootstrap.sh
+
+.PHONY: clean
+clean: ## remove .venv and everything made from the sources; keeps .moorage, your data
+	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find services protos tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
