@@ -50,9 +50,7 @@ def to_rpc_status(error: MoorageError) -> status_pb2.Status:
     status = status_pb2.Status(code=number, message=message)
     metadata = {key: _shorten(value, _VALUE_BYTES) for key, value in error.metadata.items()}
     if error.reason_name != errors.UNSPECIFIED:
-        info = error_details_pb2.ErrorInfo(
-            reason=error.reason_name, domain=DOMAIN, metadata=metadata
-        )
+        info = error_details_pb2.ErrorInfo(reason=error.reason_name, domain=DOMAIN, metadata=metadata)
         status.details.add().Pack(info)
     if error.retry_after is not None:
         delay = Duration()
@@ -78,9 +76,7 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> MoorageError:
     return from_rpc_status(error.code(), error.details() or "", status)
 
 
-def from_rpc_status(
-    code: grpc.StatusCode, message: str, status: status_pb2.Status
-) -> MoorageError:
+def from_rpc_status(code: grpc.StatusCode, message: str, status: status_pb2.Status) -> MoorageError:
     """The kind of `code` with what the details say; without details the reason is the kind's own."""
     info = error_details_pb2.ErrorInfo()
     retry = error_details_pb2.RetryInfo()
@@ -97,9 +93,7 @@ def from_rpc_status(
         reason_name=info.reason or errors.name_of(kind.reason),
         metadata=info.metadata,
         retry_after=retry_after,
-        violations=tuple(
-            FieldViolation(v.field, v.description) for v in request.field_violations
-        ),
+        violations=tuple(FieldViolation(v.field, v.description) for v in request.field_violations),
     )
 
 
