@@ -1,0 +1,1 @@
+"""Contracts to domain and back, one module per noun."""

@@ -1,0 +1,90 @@
+"""Sessions: what is stored about one, and why a call about one is refused."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from moorage.common.v1.errors_pb2 import ErrorReason
+from services.common.errors import Aborted, AlreadyExists, NotFound
+
+
+class SessionState(enum.StrEnum):
+    """The states of a session."""
+
+    OPEN = "OPEN"
+
+
+class ApprovalPolicy(enum.StrEnum):
+    """What happens to an agent's question whether it may do something."""
+
+    ASK = "ASK"
+    ALLOW = "ALLOW"
+    DENY = "DENY"
+
+
+@dataclass(frozen=True, slots=True)
+class NewSession:
+    """What CreateSession stores. `agent`, `limits` and `binding` are serialised messages."""
+
+    project: str
+    session_id: str
+    labels: Mapping[str, str]
+    agent: bytes
+    profile: str
+    approval_policy: ApprovalPolicy
+    limits: bytes
+    binding_kind: str
+    binding: bytes
+    workspace_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Session(NewSession):
+    """A session as it is stored.
+
+    `head_seq` is the number of its last record, `token` the highest fencing token that a
+    holder has shown, `version` grows with every UpdateSession.
+    """
+
+    state: SessionState
+    version: int
+    head_seq: int
+    token: int
+    create_time: datetime
+    update_time: datetime
+
+    @property
+    def etag(self) -> str:
+        """Names this version of what clients can change."""
+        return f"v{self.version}"
+
+    @property
+    def resource(self) -> str:
+        """The name of the session's lease."""
+        return resource_of(self.project, self.session_id)
+
+
+def resource_of(project: str, session_id: str) -> str:
+    """The name of a session's lease."""
+    return f"projects/{project}/sessions/{session_id}"
+
+
+class SessionNotFound(NotFound):
+    """session {session_id} does not exist in project {project}"""
+
+    reason = ErrorReason.ERROR_REASON_SESSION_NOT_FOUND
+
+
+class SessionAlreadyExists(AlreadyExists):
+    """session {session_id} exists in project {project}"""
+
+    reason = ErrorReason.ERROR_REASON_SESSION_ALREADY_EXISTS
+
+
+class EtagMismatch(Aborted):
+    """session {session_id} has the etag {stored}, not {given}"""
+
+    reason = ErrorReason.ERROR_REASON_ETAG_MISMATCH

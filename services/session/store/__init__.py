@@ -1,0 +1,1 @@
+"""All SQL of the session service, one module per table or concern."""
