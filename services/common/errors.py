@@ -211,3 +211,7 @@ def _fill(template: str, metadata: Mapping[str, str], owner: type) -> str:
     if missing := sorted(names - metadata.keys()):
         raise TypeError(f"{owner.__name__} needs the arguments {', '.join(missing)}")
     return template.format_map(metadata)
+
+
+class StartupRefused(Exception):
+    """A process must not run like this; ends it with one line and a code that is not 0."""

@@ -36,7 +36,7 @@ class PageToken:
         cls,
         token: str,
         listing: str,
-        types: tuple[type[str] | type[int], ...] = (str,),
+        types: tuple[type[str | int], ...] = (str,),
         field: str = "page_token",
     ) -> Self | None:
         """The token that this listing gave, None for the first page; else InvalidArgument.
@@ -74,7 +74,7 @@ def _values(token: str) -> list[Any] | None:
     return values if isinstance(values, list) else None
 
 
-def _matches(key: list[Any], types: tuple[type[str] | type[int], ...]) -> bool:
+def _matches(key: list[Any], types: tuple[type[str | int], ...]) -> bool:
     return [type(value) for value in key] == list(types) and all(map(_storable, key))
 
 

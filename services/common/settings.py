@@ -29,8 +29,16 @@ _USAGE: Final = 2
 Seconds = Annotated[float, Field(ge=0)]
 PositiveSeconds = PositiveFloat
 ListenAddress = Annotated[str, AfterValidator(lambda text: str(Address.parse(text)))]
-DatabaseUrl = Annotated[str, AfterValidator(lambda text: _check_database_url(text))]
 AdvertiseAddress = Annotated[str, AfterValidator(lambda text: str(Address.parse(text, default_port=0)))]
+
+
+def _check_database_url(text: str) -> str:
+    if not text.startswith(("postgresql://", "postgres://")):
+        raise ValueError("must begin with postgresql://")
+    return text
+
+
+DatabaseUrl = Annotated[str, AfterValidator(_check_database_url)]
 
 
 class CommonSettings(BaseSettings):
@@ -160,12 +168,6 @@ def load_settings(cls: type[SettingsT], argv: Sequence[str] | None = None) -> Se
 def program_of(cls: type[CommonSettings]) -> str:
     """`moorage-owner` for MOORAGE_OWNER_."""
     return str(cls.model_config.get("env_prefix", SHARED_PREFIX)).strip("_").lower().replace("_", "-")
-
-
-def _check_database_url(text: str) -> str:
-    if not text.startswith(("postgresql://", "postgres://")):
-        raise ValueError("must begin with postgresql://")
-    return text
 
 
 def _guard_listener(name: str, address: Address, advertised: Address | None, *, insecure: bool) -> None:

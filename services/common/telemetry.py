@@ -1,17 +1,96 @@
-"""OpenTelemetry by the standard OTEL_* variables, and trace context as a storable text."""
+"""OpenTelemetry by the standard OTEL_* variables, and trace context as a text that can be stored.
+
+Spans are always made, so that logs have trace ids and context travels; they are exported
+when an exporter or an endpoint is named (OTEL_TRACES_EXPORTER, OTEL_EXPORTER_OTLP_ENDPOINT, …).
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from services.common.errors import StartupRefused
 
 TRACEPARENT: Final = "traceparent"
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
+
+def configure_telemetry(service: str) -> None:
+    """Install the tracer provider of this process; call it once, before the first span."""
+    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return
+    named = {} if "OTEL_SERVICE_NAME" in os.environ else {SERVICE_NAME: f"moorage-{service}"}
+    provider = TracerProvider(resource=Resource.create(named))
+    if exporter := _exporter():
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+
+
+def shutdown_telemetry() -> None:
+    """Send what is still waiting."""
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, TracerProvider):
+        provider.shutdown()
+
+
+def tracer() -> trace.Tracer:
+    """The tracer of the product."""
+    return trace.get_tracer("moorage")
+
+
+def current_traceparent() -> str:
+    """The W3C traceparent of the current span, to be stored or sent; empty without a span."""
+    return trace_headers().get(TRACEPARENT, "")
+
+
+@contextmanager
+def use_traceparent(traceparent: str) -> Iterator[None]:
+    """Go on in the trace of a stored traceparent; a malformed or empty one starts a new trace."""
+    with _attached(context_from({TRACEPARENT: traceparent})):
+        yield
+
+
+def trace_headers() -> dict[str, str]:
+    """The current trace context as headers or metadata: traceparent and tracestate."""
+    headers: dict[str, str] = {}
+    _PROPAGATOR.inject(headers)
+    return headers
+
+
+def context_from(headers: Mapping[str, str]) -> otel_context.Context:
+    """The trace context that headers carry, an empty one where they carry none."""
+    return _PROPAGATOR.extract(headers, context=otel_context.Context())
+
+
+@contextmanager
+def _attached(context: otel_context.Context) -> Iterator[None]:
+    token = otel_context.attach(context)
+    try:
+        yield
+    finally:
+        otel_context.detach(token)
+
+
+def _exporter() -> SpanExporter | None:
+    named = os.environ.get("OTEL_TRACES_EXPORTER", "")
+    wanted = named or ("otlp" if any(os.environ.get(name) for name in _ENDPOINTS) else "none")
+    if wanted == "none":
+        return None
+    if wanted == "console":
+        return ConsoleSpanExporter()
+    if wanted != "otlp":
+        raise StartupRefused(f"OTEL_TRACES_EXPORTER: {wanted!r} is none of otlp, console, none")
+    # Imported late: it costs a quarter of a second that most processes need not spend.
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+
+    return OTLPSpanExporter()
