@@ -123,6 +123,8 @@ class _EndReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EndReason.V
     """LOST: a Stop was not carried out in time."""
     END_REASON_TAKEN_OVER: _EndReason.ValueType  # 23
     """LOST: another holder took the session over."""
+    END_REASON_RECORD_CONFLICT: _EndReason.ValueType  # 24
+    """FAILED: the runner sent two different records under one turn_seq; a fault of the runner."""
 
 class EndReason(_EndReason, metaclass=_EndReasonEnumTypeWrapper):
     """Why a turn ended."""
@@ -175,6 +177,8 @@ END_REASON_STOP_DEADLINE: EndReason.ValueType  # 22
 """LOST: a Stop was not carried out in time."""
 END_REASON_TAKEN_OVER: EndReason.ValueType  # 23
 """LOST: another holder took the session over."""
+END_REASON_RECORD_CONFLICT: EndReason.ValueType  # 24
+"""FAILED: the runner sent two different records under one turn_seq; a fault of the runner."""
 Global___EndReason: _TypeAlias = EndReason  # noqa: Y015
 
 class _TurnPhase:
