@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from moorage.common.v1.grant_pb2 import Grant
@@ -20,6 +21,7 @@ _WORKING_SHARE: Final = 0.9
 _RENEWAL_SHARE: Final = 1 / 3
 
 _log: Final = get_logger(__name__)
+T = TypeVar("T")
 
 
 class Loss(enum.Enum):
@@ -52,6 +54,7 @@ class HeldLease:
         self._clock = clock
         self._released = False
         self._callbacks: list[Callable[[HeldLease], None]] = []
+        self._followers: list[Callable[[Grant], None]] = []
         self.renewed(response.grant, lease.expire_time, sent_at)
 
     @property
@@ -84,13 +87,24 @@ class HeldLease:
         if self.loss is None:
             self._callbacks.append(callback)
         else:
-            self._notify(callback)
+            self._notify(callback, self)
+
+    @contextmanager
+    def followed_by(self, show: Callable[[Grant], None]) -> Iterator[None]:
+        """Within the block call back, synchronously, with each grant that replaces the one before."""
+        self._followers.append(show)
+        try:
+            yield
+        finally:
+            self._followers.remove(show)
 
     def renewed(self, grant: Grant, expire_time: Timestamp, sent_at: float) -> None:
         """Take over what owner answered to a request sent at this boot time. For the loop."""
         self._grant = grant
         self._expire_time = expire_time.ToDatetime(tzinfo=UTC)
         self._sent_at = sent_at
+        for show in list(self._followers):
+            self._notify(show, grant)
 
     def releasing(self) -> None:
         """Stop being held because its holder gives it back. For the loop."""
@@ -106,11 +120,11 @@ class HeldLease:
         self.lost.set()
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            self._notify(callback)
+            self._notify(callback, self)
 
-    def _notify(self, callback: Callable[[HeldLease], None]) -> None:
+    def _notify(self, callback: Callable[[T], None], news: T) -> None:
         try:
-            callback(self)
+            callback(news)
         except Exception:  # noqa: BLE001 (logged)
             # One holder's mistake must not keep the others from stopping.
-            _log.exception("a callback for a lost lease failed", resource=self.resource)
+            _log.exception("a callback of a lease failed", resource=self.resource)
