@@ -1,0 +1,1 @@
+"""The command line: a client of the session service, and what starts the services on one machine."""

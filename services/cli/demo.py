@@ -1,0 +1,146 @@
+"""The main job, step by step; whatever is told is read back and compared first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+from moorage.common.v1 import record_pb2, turn_pb2
+from moorage.session.v1 import session_pb2
+
+from services.cli.connection import Connection
+from services.cli.records import stored_records
+from services.cli.transcript import state_name
+from services.cli.turns import TurnStream
+from services.common.status import from_rpc_error
+
+Tell = Callable[[str, str], None]
+NUMBERS = 20
+PROOF = "proof.txt"
+
+
+class DemoFailed(Exception):
+    """Something is not as the demo says."""
+
+
+@dataclass(slots=True)
+class Demo:
+    """A demonstration on running services, whose default directory is `directory`."""
+
+    connection: Connection
+    directory: Path
+    tell: Tell
+    session_id: str = ""
+    streamed: list[record_pb2.Record] = field(default_factory=list)
+
+    async def run(self) -> None:
+        """Do every step; DemoFailed at the first thing that is not so."""
+        await self.create_session()
+        await self.stream_a_turn()
+        await self.call_a_tool()
+        await self.count()
+        await self.read_back()
+        await self.ask_for_nothing()
+
+    async def create_session(self) -> None:
+        """A session, read back."""
+        request = session_pb2.CreateSessionRequest(
+            agent=session_pb2.AgentSpec(profile="demo"),
+            approval_policy=turn_pb2.APPROVAL_POLICY_ALLOW,
+            labels={"made-by": "demo"},
+            wait_ready=True,
+        )
+        made = await self.connection.sessions.CreateSession(request, metadata=self.connection.metadata)
+        self.session_id = made.session.session_id
+        session = await self._session()
+        check(session.labels["made-by"] == "demo", "the session has its label", session.labels)
+        here = session.binding.local.directory == str(self.directory)
+        check(here, f"the session works in {self.directory}", session.binding)
+        check(session.workspace.state == "READY", "its workspace is ready", session.workspace)
+        self.tell("session", f"{self.session_id} works in {self.directory}")
+
+    async def stream_a_turn(self) -> None:
+        """Text as it comes, in pieces."""
+        turn, records = await self._turn("say Hello from a session that outlives its processes")
+        said = text_of(records)
+        check(said == "Hello from a session that outlives its processes", "the agent's words arrived", said)
+        check(turn.metadata.profile == "demo", "the turn says what ran it", turn.metadata)
+        pieces = sum(record.body.HasField("agent_message") for record in records)
+        self.tell("turn", f"{said!r} in {pieces} piece(s), driven by {turn.metadata.runner_id}")
+
+    async def call_a_tool(self) -> None:
+        """A shell command in the workspace."""
+        _, records = await self._turn(f"run echo moored > {PROOF} && cat {PROOF}")
+        calls = [record.body.tool_call for record in records if record.body.HasField("tool_call")]
+        ends = [
+            record.body.tool_update
+            for record in records
+            if record.body.tool_update.status == record_pb2.TOOL_CALL_STATUS_COMPLETED
+        ]
+        check(len(calls) == 1 and len(ends) == 1, "one tool call began and ended well", records)
+        shown = "".join(content.block.text.text for content in ends[0].content)
+        check("moored" in shown, "the tool's output is in the transcript", shown)
+        wrote = (self.directory / PROOF).read_text(encoding="utf-8").strip()
+        check(wrote == "moored", f"{PROOF} is in the workspace", wrote)
+        self.tell("tool call", f"{calls[0].title} wrote {PROOF} into the workspace")
+
+    async def count(self) -> None:
+        """One more turn of the same session."""
+        turn, records = await self._turn(f"count to {NUMBERS} into numbers.log")
+        counted = text_of(records).split()
+        logged = (self.directory / "numbers.log").read_text(encoding="utf-8").split()
+        check(counted == logged and len(logged) == NUMBERS, "the transcript equals the agent's log", counted)
+        check(turn.metadata.previous_turn_id != "", "the turn knows the one before it", turn.metadata)
+        self.tell("next turn", f"counted to {counted[-1]}; the transcript equals the agent's own log")
+
+    async def read_back(self) -> None:
+        """The stored transcript against what was streamed."""
+        stored = [record async for record in stored_records(self.connection, self.session_id, 0)]
+        check(stored == self.streamed, "what is stored equals what was streamed", len(stored))
+        seqs = [record.seq for record in stored]
+        check(seqs == list(range(1, len(seqs) + 1)), "records are numbered without gaps", seqs)
+        session = await self._session()
+        check(session.head_seq == len(stored), "the session knows its last record", session.head_seq)
+        check(not session.HasField("turn"), "nothing is in progress any more", session.turn)
+        self.tell("transcript", f"{len(stored)} records, 1 to {seqs[-1]} without a gap, equal to the stream")
+
+    async def ask_for_nothing(self) -> None:
+        """An error that programs can read."""
+        request = session_pb2.GetSessionRequest(session_id="nowhere")
+        try:
+            await self.connection.sessions.GetSession(request, metadata=self.connection.metadata)
+        except grpc.aio.AioRpcError as refused:
+            error = from_rpc_error(refused)
+            check(error.reason_name == "SESSION_NOT_FOUND", "a missing session has its reason", error)
+            self.tell("error", f"{refused.code().name} / {error.reason_name}: {error}")
+        else:
+            raise DemoFailed("a session that does not exist was found")
+
+    async def _session(self) -> session_pb2.Session:
+        request = session_pb2.GetSessionRequest(session_id=self.session_id)
+        answer = await self.connection.sessions.GetSession(request, metadata=self.connection.metadata)
+        return answer.session
+
+    async def _turn(self, prompt: str) -> tuple[session_pb2.Turn, list[record_pb2.Record]]:
+        stream = TurnStream(self.connection, self.session_id, prompt)
+        events = [event async for event in stream.events()]
+        records = [event.record for event in events if event.HasField("record")]
+        turn = events[-1].ended
+        check(turn.state == turn_pb2.TURN_STATE_COMPLETED, "the turn completed", state_name(turn.state))
+        check(events[0].admitted.turn_id == stream.turn_id, "the first message names the turn", events[0])
+        check(records[-1].body.HasField("turn_ended"), "the last record is its end", records[-1])
+        self.streamed.extend(records)
+        return turn, records
+
+
+def text_of(records: list[record_pb2.Record]) -> str:
+    """What the agent said in these records."""
+    return "".join(record.body.agent_message.content.text.text for record in records)
+
+
+def check(true: bool, claim: str, seen: object) -> None:
+    """Insist on a claim."""
+    if not true:
+        raise DemoFailed(f"not so: {claim}; seen: {seen}")
