@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from moorage.session.v1.session_pb2_grpc import SessionServiceAsyncStub, SessionServiceStub
+from moorage.session.v1.session_pb2_grpc import SessionServiceStub
 
 from services.common.channels import open_channel
+
+if TYPE_CHECKING:
+    from moorage.session.v1.session_pb2_grpc import SessionServiceAsyncStub
 
 PROJECT_KEY = "moorage-project"
 
