@@ -9,6 +9,7 @@ from datetime import datetime
 
 from moorage.common.v1.errors_pb2 import ErrorReason
 from services.common.errors import Aborted, AlreadyExists, NotFound
+from services.session.turns import Turn
 
 
 class SessionState(enum.StrEnum):
@@ -65,6 +66,26 @@ class Session(NewSession):
     def resource(self) -> str:
         """The name of the session's lease."""
         return resource_of(self.project, self.session_id)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionChange:
+    """What UpdateSession changes; None leaves a value. An empty `etag` fits every version."""
+
+    project: str
+    session_id: str
+    labels: Mapping[str, str] | None
+    approval_policy: ApprovalPolicy | None
+    limits: bytes | None
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """A session and its turn in progress, both of one moment."""
+
+    session: Session
+    turn: Turn | None
 
 
 def resource_of(project: str, session_id: str) -> str:

@@ -75,6 +75,7 @@ class EndReason(enum.StrEnum):
     EXECUTION_MISSING = "EXECUTION_MISSING"
     STOP_DEADLINE = "STOP_DEADLINE"
     TAKEN_OVER = "TAKEN_OVER"
+    RECORD_CONFLICT = "RECORD_CONFLICT"
 
 
 _STOPPED: Final = frozenset(
@@ -93,6 +94,17 @@ ENDINGS: Final[Mapping[TurnState, frozenset[EndReason]]] = MappingProxyType(
         TurnState.LOST: _LOST,
     }
 )
+
+
+@dataclass(frozen=True, slots=True)
+class NewTurn:
+    """What StartTurn stores; `prompt` is a serialised moorage.common.v1.UserMessage."""
+
+    project: str
+    session_id: str
+    turn_id: str
+    prompt: bytes
+    traceparent: str
 
 
 @dataclass(frozen=True, slots=True)

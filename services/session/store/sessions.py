@@ -1,0 +1,175 @@
+"""The sessions table."""
+
+from __future__ import annotations
+
+import json
+
+import asyncpg
+
+from services.common.database import Connection, Database
+from services.common.failpoints import failpoint
+from services.session.requests import RequestKey
+from services.session.sessions import (
+    ApprovalPolicy,
+    EtagMismatch,
+    NewSession,
+    Session,
+    SessionAlreadyExists,
+    SessionChange,
+    SessionNotFound,
+    SessionState,
+)
+from services.session.store.requests import claim_request, find_request
+from services.session.store.rows import snapshot, values_of
+
+
+class SessionStore:
+    """Sessions; each method is one statement or one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        """The service's database."""
+        self._database = database
+
+    async def find_repeated(self, key: RequestKey, session_id: str) -> Session | None:
+        """The session that an earlier call with this key made.
+
+        Raises SessionAlreadyExists when there was none and the id is taken, RequestIdReused.
+        """
+        async with snapshot(self._database) as connection:
+            if (names := await find_request(connection, key)) is not None:
+                return await read_session(connection, key.project, names["session_id"])
+            taken = await connection.fetchval(
+                "SELECT true FROM session.sessions WHERE project = $1 AND session_id = $2",
+                key.project,
+                session_id,
+            )
+        if taken:
+            raise SessionAlreadyExists(project=key.project, session_id=session_id)
+        return None
+
+    async def create(self, draft: NewSession, key: RequestKey) -> Session:
+        """Store a session, or return the one that another call with this key has stored.
+
+        Raises SessionAlreadyExists, RequestIdReused.
+        """
+        async with self._database.transaction() as connection:
+            names = await claim_request(connection, key, {"session_id": draft.session_id})
+            if names is not None:
+                return await read_session(connection, key.project, names["session_id"])
+            await _lock_draft(connection, draft)
+            row = await connection.fetchrow(
+                """
+                INSERT INTO session.sessions (project, session_id, labels, agent, profile,
+                    approval_policy, limits, binding_kind, binding, workspace_id)
+                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+                ON CONFLICT DO NOTHING
+                RETURNING *
+                """,
+                draft.project,
+                draft.session_id,
+                json.dumps(dict(draft.labels)),
+                draft.agent,
+                draft.profile,
+                draft.approval_policy,
+                draft.limits,
+                draft.binding_kind,
+                draft.binding,
+                draft.workspace_id,
+            )
+            if row is None:
+                raise SessionAlreadyExists(project=draft.project, session_id=draft.session_id)
+            await failpoint("session.create_session.before_commit")
+        return session_of(row)
+
+    async def find_stored(self, draft: NewSession) -> Session | None:
+        """What became of a `create` whose outcome is not known: the stored session or None.
+
+        Waits until a transaction that may still be committing has ended, so None is final.
+        """
+        async with self._database.transaction() as connection:
+            await _lock_draft(connection, draft)
+            row = await connection.fetchrow(
+                """
+                SELECT * FROM session.sessions
+                WHERE project = $1 AND session_id = $2 AND workspace_id = $3
+                """,
+                draft.project,
+                draft.session_id,
+                draft.workspace_id,
+            )
+        return session_of(row) if row else None
+
+    async def update(self, change: SessionChange, key: RequestKey) -> None:
+        """Change what is not None, if the etag fits. Raises SessionNotFound, EtagMismatch, RequestIdReused."""
+        async with self._database.transaction() as connection:
+            if await claim_request(connection, key, {"session_id": change.session_id}) is None:
+                await _update(connection, change)
+
+
+async def lock_session(connection: Connection, project: str, session_id: str) -> Session:
+    """Lock a session's row until the transaction ends: before any change of its turns or records.
+
+    Raises SessionNotFound.
+    """
+    row = await connection.fetchrow(
+        """
+        SELECT * FROM session.sessions
+        WHERE project = $1 AND session_id = $2
+        FOR NO KEY UPDATE
+        """,
+        project,
+        session_id,
+    )
+    return _require(row, project, session_id)
+
+
+async def read_session(connection: Connection, project: str, session_id: str) -> Session:
+    """A session as it stands. Raises SessionNotFound."""
+    row = await connection.fetchrow(
+        "SELECT * FROM session.sessions WHERE project = $1 AND session_id = $2", project, session_id
+    )
+    return _require(row, project, session_id)
+
+
+def session_of(row: asyncpg.Record) -> Session:
+    """A whole row of session.sessions."""
+    values = values_of(row, Session)
+    values["labels"] = json.loads(row["labels"])
+    values["state"] = SessionState(row["state"])
+    values["approval_policy"] = ApprovalPolicy(row["approval_policy"])
+    return Session(**values)
+
+
+async def _update(connection: Connection, change: SessionChange) -> None:
+    changed = await connection.fetchval(
+        """
+        UPDATE session.sessions SET
+            labels = coalesce($3::jsonb, labels),
+            approval_policy = coalesce($4::text, approval_policy),
+            limits = coalesce($5::bytea, limits),
+            version = version + 1,
+            update_time = clock_timestamp()
+        WHERE project = $1 AND session_id = $2 AND ($6::text = '' OR $6::text = 'v' || version)
+        RETURNING true
+        """,
+        change.project,
+        change.session_id,
+        None if change.labels is None else json.dumps(dict(change.labels)),
+        change.approval_policy,
+        change.limits,
+        change.etag,
+    )
+    if not changed:
+        stored = await read_session(connection, change.project, change.session_id)
+        raise EtagMismatch(session_id=stored.session_id, stored=stored.etag, given=change.etag)
+
+
+async def _lock_draft(connection: Connection, draft: NewSession) -> None:
+    """Let only one transaction at a time be about this attempt to create a session."""
+    await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", draft.workspace_id)
+
+
+def _require(row: asyncpg.Record | None, project: str, session_id: str) -> Session:
+    if row is None:
+        raise SessionNotFound(project=project, session_id=session_id)
+    return session_of(row)

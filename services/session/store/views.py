@@ -1,0 +1,51 @@
+"""Sessions together with their turns in progress, as of one moment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+
+from services.common.database import Database
+from services.session.sessions import SessionView
+from services.session.store.rows import snapshot
+from services.session.store.sessions import read_session, session_of
+from services.session.store.turns import turn_in_progress, turns_in_progress
+
+
+class ViewStore:
+    """Reads for GetSession and ListSessions."""
+
+    def __init__(self, database: Database) -> None:
+        """The service's database."""
+        self._database = database
+
+    async def get(self, project: str, session_id: str) -> SessionView:
+        """One session. Raises SessionNotFound."""
+        async with snapshot(self._database) as connection:
+            session = await read_session(connection, project, session_id)
+            return SessionView(session, await turn_in_progress(connection, project, session_id))
+
+    async def list_newest(
+        self, project: str, labels: Mapping[str, str], after: tuple[datetime, str] | None, limit: int
+    ) -> list[SessionView]:
+        """Sessions with all of the labels, newest first, that come after a (create_time, session_id)."""
+        create_time, session_id = after or (None, None)
+        async with snapshot(self._database) as connection:
+            rows = await connection.fetch(
+                """
+                SELECT * FROM session.sessions
+                WHERE project = $1 AND labels @> $2::jsonb
+                  AND ($3::timestamptz IS NULL OR (create_time, session_id) < ($3, $4::text))
+                ORDER BY create_time DESC, session_id DESC
+                LIMIT $5
+                """,
+                project,
+                json.dumps(dict(labels)),
+                create_time,
+                session_id,
+                limit,
+            )
+            sessions = [session_of(row) for row in rows]
+            turns = await turns_in_progress(connection, project, [each.session_id for each in sessions])
+        return [SessionView(session, turns.get(session.session_id)) for session in sessions]
