@@ -11,9 +11,9 @@ import asyncpg
 from asyncpg.transaction import Transaction
 
 from services.common.errors import DependencyUnavailable, StartupRefused, Unavailable
-from services.common.listening import Listener
 from services.common.migrations import head
 from services.common.settings import DatabaseSettings
+from services.common.subscription import Subscription
 
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 
@@ -151,7 +151,7 @@ class Database:
         It uses a direct connection of its own that is made again when lost. Notifications may be
         missed meanwhile, so after each connect `callback` gets an empty payload: look for yourself.
         """
-        return Listener(self._settings, self._name, channel, callback)
+        return Subscription(self._settings, self._name, channel, callback)
 
     def _require_pool(self) -> asyncpg.Pool[asyncpg.Record]:
         if self._pool is None:

@@ -17,7 +17,7 @@ from services.common.settings import DatabaseSettings
 _HEARTBEAT: Final = 10.0
 
 
-class Listener:
+class Subscription:
     """One channel's notifications, handed to a callback while the context is open."""
 
     def __init__(
