@@ -66,7 +66,7 @@ def minor_version() -> str:
 
 def running_version() -> str | None:
     """Of the interpreter that the environment reaches now; None when it does not run."""
-    command = [PYTHON, "-c", "import sys; print(*sys.version_info[:2], sep='.')"]
+    command = [str(PYTHON), "-c", "import sys; print(*sys.version_info[:2], sep='.')"]
     try:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
@@ -99,8 +99,8 @@ def pip(*arguments: str) -> None:
     """Run the vendored pip in the environment."""
     environment = {name: value for name, value in os.environ.items() if name not in MISLEADING}
     environment |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_USER": "0"}
-    command = [PYTHON, f"{PIP}/pip", "--quiet", *arguments]
-    if subprocess.run(command, env=environment, cwd=ROOT).returncode:
+    command = [str(PYTHON), f"{PIP}/pip", "--quiet", *arguments]
+    if subprocess.run(command, check=False, env=environment, cwd=ROOT).returncode:
         raise SetUpFailedError("pip's message is above; the same command goes on once its cause is gone")
 
 

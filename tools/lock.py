@@ -10,19 +10,28 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPILE = (
-    "pip compile pyproject.toml --output-file requirements.lock --quiet --universal --python-version 3.11 "
-    "--extra embedded --group dev --generate-hashes --no-header --no-emit-find-links --no-emit-index-url"
-).split()
+    *(
+        "pip",
+        "compile",
+        "pyproject.toml",
+        "--output-file",
+        "requirements.lock",
+        "--quiet",
+        "--generate-hashes",
+    ),
+    *("--universal", "--python-version", "3.11", "--extra", "embedded", "--group", "dev"),
+    *("--no-header", "--no-emit-find-links", "--no-emit-index-url"),
+)
 
 
 def main() -> int:
     """Fetch uv (group `lock` of pyproject.toml) for this run only and let it resolve; returns its exit status."""
-    pip = next(ROOT.glob("tools/pip-*.whl")) / "pip"
+    pip = str(next(ROOT.glob("tools/pip-*.whl")) / "pip")
     with tempfile.TemporaryDirectory() as directory:
         install = [sys.executable, pip, "--quiet", "install", "--target", directory, "--group", "lock"]
         subprocess.run(install, cwd=ROOT, check=True)
-        uv = Path(directory) / "bin" / "uv"
-        return subprocess.run([uv, *COMPILE, "--python", sys.executable, *sys.argv[1:]], cwd=ROOT).returncode
+        resolve = [str(Path(directory) / "bin" / "uv"), *COMPILE, "--python", sys.executable, *sys.argv[1:]]
+        return subprocess.run(resolve, check=False, cwd=ROOT).returncode
 
 
 if __name__ == "__main__":

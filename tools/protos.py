@@ -26,7 +26,9 @@ def generate(target: Path) -> int:
 
 def read_stubs(root: Path) -> dict[str, bytes]:
     """Every stub below the root, by its path from there."""
-    return {str(path.relative_to(root)): path.read_bytes() for pattern in STUBS for path in root.rglob(pattern)}
+    return {
+        str(path.relative_to(root)): path.read_bytes() for pattern in STUBS for path in root.rglob(pattern)
+    }
 
 
 def write(wanted: dict[str, bytes], present: dict[str, bytes]) -> None:
@@ -41,13 +43,17 @@ def write(wanted: dict[str, bytes], present: dict[str, bytes]) -> None:
 def main() -> int:
     """Returns the exit status: 0 when the stubs are now, or with --check were, those of the contracts."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; fail when a stub is not up to date")
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; fail when a stub is not up to date"
+    )
     check = parser.parse_args().check
     with tempfile.TemporaryDirectory() as directory:
         if status := generate(Path(directory)):
             return status
         wanted, present = read_stubs(Path(directory)), read_stubs(PROTOS)
-    outdated = sorted(name for name in wanted.keys() | present.keys() if wanted.get(name) != present.get(name))
+    outdated = sorted(
+        name for name in wanted.keys() | present.keys() if wanted.get(name) != present.get(name)
+    )
     if not check:
         write(wanted, present)
     elif outdated:
