@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import grpc
 from moorage.owner.v1 import lease_pb2
-from moorage.owner.v1.lease_pb2_grpc import LeaseServiceAsyncStub, LeaseServiceStub
+from moorage.owner.v1.lease_pb2_grpc import LeaseServiceStub
 
 from services.common.errors import Cancelled, DeadlineExceeded, Internal, Unavailable
 from services.common.status import from_rpc_error
@@ -24,7 +24,7 @@ class LeaseClient:
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         """The channel leads to owner, to as many replicas as there are."""
-        self._stub: LeaseServiceAsyncStub = LeaseServiceStub(channel)
+        self._stub = LeaseServiceStub(channel)
 
     async def acquire(
         self, request: lease_pb2.AcquireLeaseRequest, timeout: float

@@ -199,6 +199,9 @@ class LeaseLoop:
         """Repeat `call(timeout)` while its effect is uncertain, for `window` seconds."""
         until = self._clock.boottime() + window
 
+        async def attempt() -> T:
+            return await call(window / _ATTEMPTS)
+
         def is_over(state: RetryCallState) -> bool:
             return self._clock.boottime() + state.upcoming_sleep >= until
 
@@ -209,7 +212,7 @@ class LeaseLoop:
             retry=retry_if_exception_type(UNCERTAIN),
             reraise=True,
         )
-        return await retrying(call, window / _ATTEMPTS)
+        return await retrying(attempt)
 
 
 def _is_known(result: lease_pb2.RenewalResult) -> bool:

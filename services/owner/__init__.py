@@ -1,0 +1,1 @@
+"""The owner service: leases over names, fencing tokens, signed grants."""

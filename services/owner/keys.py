@@ -1,0 +1,67 @@
+"""The keys that sign grants: stored in the database, the newest one signs (F3)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Self
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from services.common.errors import DependencyUnavailable
+from services.fencing.grants import GrantSigner
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key that may become one of the stored ones."""
+
+    kid: str
+    private_key: bytes = field(repr=False)
+
+    @classmethod
+    def mint(cls) -> Self:
+        """A fresh Ed25519 key, named after its public half."""
+        key = Ed25519PrivateKey.generate()
+        digest = hashlib.sha256(key.public_key().public_bytes_raw()).hexdigest()
+        return cls(f"key_{digest[:24]}", key.private_bytes_raw())
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """A key of the database."""
+
+    kid: str
+    private_key: bytes = field(repr=False)
+    create_time: datetime
+
+    @property
+    def signer(self) -> GrantSigner:
+        """Signs with this key."""
+        return GrantSigner(self.kid, Ed25519PrivateKey.from_private_bytes(self.private_key))
+
+
+class KeyRing:
+    """The key that signs in this process; empty until the database was reached."""
+
+    def __init__(self) -> None:
+        """Start without a key."""
+        self._signer: GrantSigner | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing can be signed yet."""
+        return self._signer is None
+
+    def load(self, keys: Sequence[StoredKey]) -> None:
+        """Sign with the first of these, the newest, from now on."""
+        if self._signer is None or self._signer.kid != keys[0].kid:
+            self._signer = keys[0].signer
+
+    def signer(self) -> GrantSigner:
+        """What signs; DependencyUnavailable while there is no key."""
+        if self._signer is None:
+            raise DependencyUnavailable(dependency="signing key", cause="it has not been read yet")
+        return self._signer
