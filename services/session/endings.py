@@ -1,0 +1,84 @@
+"""How a turn ends: what a holder may report, and what the session service says of its own accord (F9, S10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from moorage.common.v1 import turn_pb2
+
+from services.common.errors import InvalidArgument
+from services.session.turns import ENDINGS, EndReason, TurnState
+
+_REPORTED: Final = (TurnState.COMPLETED, TurnState.STOPPED, TurnState.FAILED)
+# Found out by the session service, never by a holder.
+_NOT_REPORTED: Final = frozenset({EndReason.NO_RUNNER, EndReason.QUEUE_EXPIRED, EndReason.RECORD_CONFLICT})
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A turn's end. `stop_method` and `runtime_after` are enum names without their prefix."""
+
+    state: TurnState
+    end_reason: EndReason
+    error: turn_pb2.TurnError | None = None
+    stop_reason: str = ""
+    stop_method: str | None = None
+    runtime_after: str | None = None
+    usage: turn_pb2.TokenUsage | None = None
+
+
+def check_reported(ending: Ending) -> Ending:
+    """An ending as a holder may report it, else InvalidArgument."""
+    if ending.state not in _REPORTED:
+        raise InvalidArgument.of("state", "must be COMPLETED, STOPPED or FAILED")
+    if ending.end_reason not in ENDINGS[ending.state] - _NOT_REPORTED:
+        raise InvalidArgument.of("end_reason", f"{ending.end_reason} is not reported with {ending.state}")
+    _check_error(ending)
+    if (ending.stop_method is None) == (ending.state is TurnState.STOPPED):
+        raise InvalidArgument.of("stop_method", "is required when STOPPED, and only then")
+    return ending
+
+
+def _check_error(ending: Ending) -> None:
+    has_code = ending.error is not None and bool(ending.error.code)
+    if ending.state is TurnState.FAILED and not has_code:
+        raise InvalidArgument.of("error.code", "is required when FAILED")
+    if ending.state is not TurnState.FAILED and ending.error is not None:
+        raise InvalidArgument.of("error", f"is not told with {ending.state}")
+
+
+_LOST: Final = {
+    EndReason.LEASE_LOST: "the lease of runner {runner_id} ended before the turn did",
+    EndReason.TAKEN_OVER: "another holder took the session over from runner {runner_id}",
+}
+
+
+def lost(end_reason: EndReason, **metadata: str) -> Ending:
+    """LOST; `metadata` says who had begun the turn and how far it was."""
+    message = _LOST[end_reason].format_map(metadata)
+    return Ending(TurnState.LOST, end_reason, _error(end_reason, message, metadata))
+
+
+def conflicting(message: str, **metadata: str) -> Ending:
+    """FAILED: the transcript cannot be trusted once a runner contradicts what it said before."""
+    error = _error(EndReason.RECORD_CONFLICT, message, metadata)
+    return Ending(TurnState.FAILED, EndReason.RECORD_CONFLICT, error)
+
+
+def unresolved(message: str, **metadata: str) -> Ending:
+    """FAILED: the session's binding cannot be read, so there is nowhere to run."""
+    error = _error(EndReason.BINDING_UNRESOLVED, message, metadata)
+    return Ending(TurnState.FAILED, EndReason.BINDING_UNRESOLVED, error)
+
+
+def not_begun(window: float, waiting_reason: str) -> Ending:
+    """FAILED: no runner began the turn within so many seconds."""
+    cause = waiting_reason or "no runner began it"
+    message = f"not begun within {window:g} s: {cause}"
+    metadata = {"window_seconds": f"{window:g}", "waiting_reason": waiting_reason}
+    return Ending(TurnState.FAILED, EndReason.NO_RUNNER, _error(EndReason.NO_RUNNER, message, metadata))
+
+
+def _error(code: EndReason, message: str, metadata: dict[str, str]) -> turn_pb2.TurnError:
+    return turn_pb2.TurnError(code=code, message=message, metadata=metadata)

@@ -1,0 +1,202 @@
+"""Sessions under lock: what the journal judges writes by, and storing what it decided."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import asyncpg
+
+from services.common.database import Connection
+from services.session.journal import JournalTurn, SessionJournal, SessionKey, StoredEnding
+from services.session.turns import EndReason, TurnPhase, TurnState
+
+Journals = Mapping[SessionKey, SessionJournal]
+
+
+async def lock_journals(connection: Connection, turns: Mapping[SessionKey, Collection[str]]) -> Journals:
+    """Lock the sessions that exist, in the order of their keys, and read these turns and those begun."""
+    keys = sorted(turns)
+    rows = await connection.fetch(
+        """
+        SELECT session.project, session.session_id, session.token, session.head_seq
+        FROM session.sessions AS session
+        JOIN unnest($1::text[], $2::text[]) AS wanted (project, session_id) USING (project, session_id)
+        ORDER BY session.project COLLATE "C", session.session_id COLLATE "C"
+        FOR NO KEY UPDATE OF session
+        """,
+        [key.project for key in keys],
+        [key.session_id for key in keys],
+    )
+    journals = {
+        (key := SessionKey(row["project"], row["session_id"])): SessionJournal(
+            key, row["token"], row["head_seq"]
+        )
+        for row in rows
+    }
+    await _read_turns(connection, journals, turns)
+    return journals
+
+
+async def read_known(
+    connection: Connection, journals: Journals, wanted: Iterable[tuple[SessionKey, str, int]]
+) -> None:
+    """Read what is stored under these turn_seqs, so that repeats are told from conflicts."""
+    stored = [
+        (key, turn_id, turn_seq)
+        for key, turn_id, turn_seq in wanted
+        if (turn := journals[key].turns.get(turn_id)) and turn_seq <= turn.last_turn_seq
+    ]
+    if not stored:
+        return
+    rows = await connection.fetch(
+        """
+        SELECT record.project, record.session_id, record.turn_id, record.turn_seq, record.seq,
+               record.body_hash
+        FROM session.records AS record
+        JOIN unnest($1::text[], $2::text[], $3::text[], $4::bigint[])
+          AS wanted (project, session_id, turn_id, turn_seq)
+          USING (project, session_id, turn_id, turn_seq)
+        """,
+        [key.project for key, _, _ in stored],
+        [key.session_id for key, _, _ in stored],
+        [turn_id for _, turn_id, _ in stored],
+        [turn_seq for _, _, turn_seq in stored],
+    )
+    for row in rows:
+        known = journals[SessionKey(row["project"], row["session_id"])].known
+        known[row["turn_id"], row["turn_seq"]] = row["seq"], row["body_hash"]
+
+
+async def save_journals(connection: Connection, journals: Iterable[SessionJournal]) -> None:
+    """Store records, endings, tokens and numbers of the locked sessions."""
+    changed = [journal for journal in journals if journal.changed]
+    await _insert_records(connection, changed)
+    await _save_sessions(connection, changed)
+    await _save_growth(connection, changed)
+    for journal in changed:
+        for stored in journal.endings:
+            await _save_ending(connection, journal.key, stored)
+
+
+async def _read_turns(
+    connection: Connection, journals: Journals, turns: Mapping[SessionKey, Collection[str]]
+) -> None:
+    named = [(key, turn_id) for key in journals for turn_id in turns[key]]
+    rows = await connection.fetch(
+        """
+        SELECT project, session_id, turn_id, state, end_reason, phase, token, attempt_id, runner_id,
+               prompt_sent, last_turn_seq
+        FROM session.turns
+        JOIN unnest($1::text[], $2::text[], $3::text[]) AS named (project, session_id, turn_id)
+          USING (project, session_id, turn_id)
+        UNION
+        SELECT project, session_id, turn_id, state, end_reason, phase, token, attempt_id, runner_id,
+               prompt_sent, last_turn_seq
+        FROM session.turns
+        JOIN unnest($4::text[], $5::text[]) AS locked (project, session_id) USING (project, session_id)
+        WHERE state = 'RUNNING'
+        """,
+        [key.project for key, _ in named],
+        [key.session_id for key, _ in named],
+        [turn_id for _, turn_id in named],
+        [key.project for key in journals],
+        [key.session_id for key in journals],
+    )
+    for row in rows:
+        journals[SessionKey(row["project"], row["session_id"])].turns[row["turn_id"]] = _turn_of(row)
+
+
+async def _insert_records(connection: Connection, journals: Sequence[SessionJournal]) -> None:
+    added = [(journal.key, record) for journal in journals for record in journal.records]
+    if not added:
+        return
+    await connection.execute(
+        """
+        INSERT INTO session.records
+            (project, session_id, seq, turn_id, turn_seq, record_id, kind, body, body_hash)
+        SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[],
+                             $6::text[], $7::text[], $8::bytea[], $9::bytea[])
+        """,
+        [key.project for key, _ in added],
+        [key.session_id for key, _ in added],
+        [record.seq for _, record in added],
+        [record.turn_id for _, record in added],
+        [record.turn_seq for _, record in added],
+        [record.record_id for _, record in added],
+        [record.kind for _, record in added],
+        [record.body for _, record in added],
+        [record.body_hash for _, record in added],
+    )
+
+
+async def _save_sessions(connection: Connection, journals: Sequence[SessionJournal]) -> None:
+    if not journals:
+        return
+    await connection.execute(
+        """
+        UPDATE session.sessions AS session SET head_seq = grown.head_seq, token = grown.token
+        FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])
+          AS grown (project, session_id, head_seq, token)
+        WHERE session.project = grown.project AND session.session_id = grown.session_id
+        """,
+        [journal.key.project for journal in journals],
+        [journal.key.session_id for journal in journals],
+        [journal.head_seq for journal in journals],
+        [journal.token for journal in journals],
+    )
+
+
+async def _save_growth(connection: Connection, journals: Sequence[SessionJournal]) -> None:
+    grown = [(journal.key, journal.turns[turn_id]) for journal in journals for turn_id in journal.grown]
+    if not grown:
+        return
+    await connection.execute(
+        """
+        UPDATE session.turns AS turn SET last_turn_seq = grown.last_turn_seq
+        FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[])
+          AS grown (project, session_id, turn_id, last_turn_seq)
+        WHERE turn.project = grown.project AND turn.session_id = grown.session_id
+          AND turn.turn_id = grown.turn_id
+        """,
+        [key.project for key, _ in grown],
+        [key.session_id for key, _ in grown],
+        [turn.turn_id for _, turn in grown],
+        [turn.last_turn_seq for _, turn in grown],
+    )
+
+
+async def _save_ending(connection: Connection, key: SessionKey, stored: StoredEnding) -> None:
+    ending = stored.ending
+    await connection.execute(
+        """
+        UPDATE session.turns SET
+            state = $4, end_reason = $5, phase = NULL, waiting_reason = '', phase_deadline = NULL,
+            stop_reason = $6, stop_method = $7, runtime_after = $8, error = $9, usage = $10,
+            last_seq = $11, end_time = clock_timestamp()
+        WHERE project = $1 AND session_id = $2 AND turn_id = $3 AND state IN ('ADMITTED', 'RUNNING')
+        """,
+        *key,
+        stored.turn_id,
+        ending.state,
+        ending.end_reason,
+        ending.stop_reason,
+        ending.stop_method,
+        ending.runtime_after,
+        None if ending.error is None else ending.error.SerializeToString(),
+        None if ending.usage is None else ending.usage.SerializeToString(),
+        stored.last_seq,
+    )
+
+
+def _turn_of(row: asyncpg.Record) -> JournalTurn:
+    return JournalTurn(
+        turn_id=row["turn_id"],
+        state=TurnState(row["state"]),
+        end_reason=EndReason(row["end_reason"]) if row["end_reason"] else None,
+        phase=TurnPhase(row["phase"]) if row["phase"] else None,
+        token=row["token"],
+        attempt_id=row["attempt_id"],
+        runner_id=row["runner_id"],
+        prompt_sent=row["prompt_sent"],
+        last_turn_seq=row["last_turn_seq"],
+    )

@@ -1,0 +1,98 @@
+"""SQL of turns from their admission to their end, for transactions that hold the session's lock."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from services.common.database import Connection
+from services.session.calls import ProgressCall
+from services.session.journal import SessionKey
+from services.session.turns import Turn
+
+
+async def overdue_reason(
+    connection: Connection, key: SessionKey, turn_id: str, window: timedelta
+) -> str | None:
+    """The waiting reason of a turn that has been ADMITTED for longer than `window`, None of any other."""
+    waiting_reason: str | None = await connection.fetchval(
+        """
+        SELECT waiting_reason FROM session.turns
+        WHERE project = $1 AND session_id = $2 AND turn_id = $3 AND state = 'ADMITTED'
+          AND create_time + $4::interval <= clock_timestamp()
+        """,
+        *key,
+        turn_id,
+        window,
+    )
+    return waiting_reason
+
+
+async def store_begin(connection: Connection, turn: Turn, preparing: timedelta) -> None:
+    """Begin an admitted turn."""
+    await connection.execute(
+        """
+        UPDATE session.turns SET
+            state = 'RUNNING', token = $4, attempt_id = $5, runner_id = $6, metadata = $7,
+            phase = 'PREPARING_WORKSPACE', waiting_reason = '',
+            phase_deadline = clock_timestamp() + $8::interval, begin_time = clock_timestamp()
+        WHERE project = $1 AND session_id = $2 AND turn_id = $3 AND state = 'ADMITTED'
+        """,
+        turn.project,
+        turn.session_id,
+        turn.turn_id,
+        turn.token,
+        turn.attempt_id,
+        turn.runner_id,
+        turn.metadata,
+        preparing,
+    )
+
+
+async def native_session_id(connection: Connection, turn: Turn) -> str:
+    """The newest native session of the turns before, empty without one."""
+    found: str | None = await connection.fetchval(
+        """
+        SELECT native_session_id FROM session.turns
+        WHERE project = $1 AND session_id = $2 AND number < $3 AND native_session_id <> ''
+        ORDER BY number DESC
+        LIMIT 1
+        """,
+        turn.project,
+        turn.session_id,
+        turn.number,
+    )
+    return found or ""
+
+
+async def store_phase(connection: Connection, call: ProgressCall) -> None:
+    """Store phase, reason and deadline; the same phase again has a new reason and a new deadline."""
+    await connection.execute(
+        """
+        UPDATE session.turns SET
+            phase = $4, waiting_reason = $5, phase_deadline = clock_timestamp() + $6::interval
+        WHERE project = $1 AND session_id = $2 AND turn_id = $3
+        """,
+        *call.turn.key,
+        call.turn.turn_id,
+        call.phase,
+        call.waiting_reason,
+        call.phase_timeout,
+    )
+
+
+async def store_observation(connection: Connection, turn: Turn) -> None:
+    """Store what the runner learnt."""
+    await connection.execute(
+        """
+        UPDATE session.turns SET
+            prompt_sent = $4, native_session_id = $5, observation = $6, metadata = $7
+        WHERE project = $1 AND session_id = $2 AND turn_id = $3
+        """,
+        turn.project,
+        turn.session_id,
+        turn.turn_id,
+        turn.prompt_sent,
+        turn.native_session_id,
+        turn.observation,
+        turn.metadata,
+    )
