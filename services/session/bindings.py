@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
-
 from moorage.common.v1 import binding_pb2
 from moorage.common.v1.errors_pb2 import ErrorReason
+
 from services.common.errors import FailedPrecondition
 
 
@@ -105,9 +105,7 @@ def message(binding: Binding) -> binding_pb2.Binding:
             local = binding_pb2.LocalBinding(directory=binding.directory)
             return binding_pb2.Binding(origin=origin, local=local)
         case CloudBinding():
-            cloud = binding_pb2.CloudBinding(
-                provider=binding.provider, workspace_ref=binding.workspace_ref
-            )
+            cloud = binding_pb2.CloudBinding(provider=binding.provider, workspace_ref=binding.workspace_ref)
             return binding_pb2.Binding(origin=origin, cloud=cloud)
         case ExternalBinding():
             external = binding_pb2.ExternalBinding(

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
-
 from moorage.common.v1 import turn_pb2
+
 from services.common.errors import InvalidArgument
 from services.common.validation import check_range
 

@@ -13,6 +13,7 @@ from moorage.common.v1.binding_pb2 import (
     Placement,
 )
 from moorage.session.v1 import journal_pb2
+
 from services.session import bindings
 from services.session.bindings import Binding, CloudBinding, ExternalBinding, LocalBinding
 from services.session.limits import LimitDefaults, limits_in_force

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from google.protobuf.message import Message
-
 from moorage.common.v1.errors_pb2 import ErrorReason
+
 from services.common.errors import AlreadyExists
 
 # What may differ between a call and its repetition.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from moorage.common.v1.errors_pb2 import ErrorReason
+
 from services.common.errors import FieldViolation, InvalidArgument
 
 PREFIX: Final = "runners/"
@@ -51,6 +52,4 @@ def check_profile(profile: str, pool: str, runners: Iterable[Runner]) -> None:
 
 def _unknown(field: str, profile: str, pool: str, known: str) -> ProfileUnknown:
     violation = FieldViolation(field, f"no runner offers {profile!r}; known: {known or 'none'}")
-    return ProfileUnknown(
-        violations=(violation,), field=field, profile=profile, pool=pool, profiles=known
-    )
+    return ProfileUnknown(violations=(violation,), field=field, profile=profile, pool=pool, profiles=known)

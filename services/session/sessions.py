@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from moorage.common.v1.errors_pb2 import ErrorReason
+
 from services.common.errors import Aborted, AlreadyExists, NotFound
 from services.session.turns import Turn
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from moorage.common.v1.errors_pb2 import ErrorReason
+
 from services.common.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound
 
 
@@ -78,9 +79,7 @@ class EndReason(enum.StrEnum):
     RECORD_CONFLICT = "RECORD_CONFLICT"
 
 
-_STOPPED: Final = frozenset(
-    {EndReason.USER_STOP, EndReason.INTERRUPTED, EndReason.DRAINED, EndReason.CLOSED}
-)
+_STOPPED: Final = frozenset({EndReason.USER_STOP, EndReason.INTERRUPTED, EndReason.DRAINED, EndReason.CLOSED})
 _LOST: Final = frozenset(
     {EndReason.LEASE_LOST, EndReason.EXECUTION_MISSING, EndReason.STOP_DEADLINE, EndReason.TAKEN_OVER}
 )

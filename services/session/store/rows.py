@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
-from dataclasses import fields
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final, Generic, TypeVar
 
 import asyncpg
 
 from services.common.database import Connection, Database
+
+ItemT = TypeVar("ItemT")
+
+# A page ends early at about this size, so that it stays far below what peers accept as a message.
+PAGE_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[ItemT]):
+    """What one page shows; it ends at its item limit or at about PAGE_BYTES, never empty for size."""
+
+    items: Sequence[ItemT]
+    more: bool
 
 
 def values_of(row: asyncpg.Record, kind: type[Any]) -> dict[str, Any]:

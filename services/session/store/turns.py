@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import asyncpg
-
 from moorage.common.v1 import record_pb2
+
 from services.common.database import Connection, Database
 from services.common.failpoints import failpoint
 from services.session import bindings, turns
+from services.session.records import RecordKind, record_id
 from services.session.requests import RequestKey
 from services.session.sessions import Session
 from services.session.store.records import append_service_record
 from services.session.store.requests import claim_request
-from services.session.store.rows import snapshot, values_of
+from services.session.store.rows import PAGE_BYTES, Page, snapshot, values_of
 from services.session.store.sessions import lock_session, read_session
 from services.session.turns import (
     EndReason,
@@ -54,16 +55,23 @@ class TurnStore:
             await read_session(connection, project, session_id)
             return await read_turn(connection, project, session_id, turn_id)
 
-    async def list_newest(
-        self, project: str, session_id: str, before: int | None, limit: int
-    ) -> list[Turn]:
+    async def list_newest(self, project: str, session_id: str, before: int | None, limit: int) -> Page[Turn]:
         """The turns below a number, newest first. Raises SessionNotFound."""
         async with snapshot(self._database) as connection:
             await read_session(connection, project, session_id)
             rows = await connection.fetch(
                 """
-                SELECT * FROM session.turns
-                WHERE project = $1 AND session_id = $2 AND ($3::bigint IS NULL OR number < $3)
+                SELECT * FROM (
+                    SELECT newest.*, count(*) OVER () AS found,
+                           sum(bytes) OVER (ORDER BY number DESC) - bytes AS bytes_before
+                    FROM (
+                        SELECT turns.*, 1024 + octet_length(prompt) AS bytes FROM session.turns
+                        WHERE project = $1 AND session_id = $2 AND ($3::bigint IS NULL OR number < $3)
+                        ORDER BY number DESC
+                        LIMIT $4 + 1
+                    ) AS newest
+                ) AS page
+                WHERE bytes_before < $5
                 ORDER BY number DESC
                 LIMIT $4
                 """,
@@ -71,8 +79,10 @@ class TurnStore:
                 session_id,
                 before,
                 limit,
+                PAGE_BYTES,
             )
-        return [turn_of(row) for row in rows]
+        turns = [turn_of(row) for row in rows]
+        return Page(turns, more=bool(rows) and rows[0]["found"] > len(turns))
 
     async def _start(self, draft: NewTurn, key: RequestKey) -> Turn:
         async with self._database.transaction() as connection:
@@ -143,7 +153,7 @@ async def _check_free(connection: Connection, draft: NewTurn) -> None:
 
 
 async def _admit(connection: Connection, draft: NewTurn, session: Session) -> Turn:
-    row = await connection.fetchrow(
+    rows = await connection.fetch(
         """
         INSERT INTO session.turns (project, session_id, turn_id, prompt, traceparent, first_seq,
             state, phase, number, previous_turn_id)
@@ -171,7 +181,7 @@ async def _admit(connection: Connection, draft: NewTurn, session: Session) -> Tu
         project=draft.project,
         session_id=draft.session_id,
         turn_id=draft.turn_id,
-        record_id=f"{draft.turn_id}/user_message",
+        record_id=record_id(draft.turn_id, RecordKind.USER_MESSAGE),
         body=record_pb2.RecordBody(user_message=message),
     )
-    return turn_of(row)
+    return turn_of(rows[0])

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from services.common.database import Database
 from services.session.sessions import SessionView
-from services.session.store.rows import snapshot
+from services.session.store.rows import PAGE_BYTES, Page, snapshot
 from services.session.store.sessions import read_session, session_of
 from services.session.store.turns import turn_in_progress, turns_in_progress
 
@@ -28,15 +28,32 @@ class ViewStore:
 
     async def list_newest(
         self, project: str, labels: Mapping[str, str], after: tuple[datetime, str] | None, limit: int
-    ) -> list[SessionView]:
+    ) -> Page[SessionView]:
         """Sessions with all of the labels, newest first, that come after a (create_time, session_id)."""
         create_time, session_id = after or (None, None)
         async with snapshot(self._database) as connection:
             rows = await connection.fetch(
                 """
-                SELECT * FROM session.sessions
-                WHERE project = $1 AND labels @> $2::jsonb
-                  AND ($3::timestamptz IS NULL OR (create_time, session_id) < ($3, $4::text))
+                SELECT * FROM (
+                    SELECT newest.*, count(*) OVER () AS found,
+                           sum(bytes) OVER (ORDER BY create_time DESC, session_id DESC) - bytes
+                               AS bytes_before
+                    FROM (
+                        SELECT session.*,
+                               1024 + octet_length(session.labels::text) + octet_length(session.agent)
+                                   + coalesce(octet_length(turn.prompt), 0) AS bytes
+                        FROM session.sessions AS session
+                        LEFT JOIN session.turns AS turn
+                            ON turn.project = session.project AND turn.session_id = session.session_id
+                            AND turn.state IN ('ADMITTED', 'RUNNING')
+                        WHERE session.project = $1 AND session.labels @> $2::jsonb
+                          AND ($3::timestamptz IS NULL
+                               OR (session.create_time, session.session_id) < ($3, $4::text))
+                        ORDER BY session.create_time DESC, session.session_id DESC
+                        LIMIT $5 + 1
+                    ) AS newest
+                ) AS page
+                WHERE bytes_before < $6
                 ORDER BY create_time DESC, session_id DESC
                 LIMIT $5
                 """,
@@ -45,7 +62,9 @@ class ViewStore:
                 create_time,
                 session_id,
                 limit,
+                PAGE_BYTES,
             )
             sessions = [session_of(row) for row in rows]
             turns = await turns_in_progress(connection, project, [each.session_id for each in sessions])
-        return [SessionView(session, turns.get(session.session_id)) for session in sessions]
+        views = [SessionView(session, turns.get(session.session_id)) for session in sessions]
+        return Page(views, more=bool(rows) and rows[0]["found"] > len(views))

@@ -1,0 +1,1 @@
+"""One script per change, NNNN_what.py."""

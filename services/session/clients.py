@@ -1,0 +1,146 @@
+"""Calls to owner, workspace and runners: small, typed, bounded in time, failing as error kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import grpc
+from moorage.common.v1.errors_pb2 import ErrorReason
+from moorage.owner.v1 import lease_pb2
+from moorage.owner.v1.lease_pb2_grpc import LeaseServiceAsyncStub, LeaseServiceStub
+from moorage.runner.v1 import runner_pb2
+from moorage.runner.v1.runner_pb2_grpc import RunnerServiceAsyncStub, RunnerServiceStub
+from moorage.workspace.v1 import workspace_pb2
+from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceAsyncStub, WorkspaceServiceStub
+
+from services.common.channels import Channels
+from services.common.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    DependencyUnavailable,
+    FailedPrecondition,
+    MoorageError,
+    NotFound,
+    Unavailable,
+)
+from services.common.status import from_rpc_error
+
+ResponseT = TypeVar("ResponseT")
+
+_OWNER_TIMEOUT: Final = 5.0
+_RUNNER_TIMEOUT: Final = 5.0
+_PROVISION_TIMEOUT: Final = 20.0
+_WORKSPACE_TIMEOUT: Final = 5.0
+_PAGE_SIZE: Final = 1000
+_RETRY_AFTER: Final = 1.0
+_NO_ANSWER: Final = (Unavailable, DeadlineExceeded, Cancelled)
+
+
+class Leases:
+    """What is known about leases (owner)."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        """The channel leads to owner."""
+        self._stub: LeaseServiceAsyncStub = LeaseServiceStub(channel)
+
+    async def get(self, resource: str, *, timeout: float = _OWNER_TIMEOUT) -> lease_pb2.Lease | None:
+        """The lease as it stands, also one that has ended; None when none was ever granted."""
+        request = lease_pb2.GetLeaseRequest(resource=resource)
+        try:
+            response = await _call("owner", self._stub.GetLease(request, timeout=timeout))
+        except NotFound:
+            return None
+        return response.lease
+
+    async def list_live(self, prefix: str) -> list[lease_pb2.Lease]:
+        """All leases in force whose resource begins with `prefix`."""
+        leases: list[lease_pb2.Lease] = []
+        request = lease_pb2.ListLeasesRequest(prefix=prefix, live_only=True, page_size=_PAGE_SIZE)
+        while True:
+            page = await _call("owner", self._stub.ListLeases(request, timeout=_OWNER_TIMEOUT))
+            leases.extend(page.leases)
+            if not page.next_page_token:
+                return leases
+            request.page_token = page.next_page_token
+
+
+class Runners:
+    """What runners are asked to do, each at the endpoint of its lease."""
+
+    def __init__(self, channels: Channels) -> None:
+        """The process's channels."""
+        self._channels = channels
+
+    async def dispatch(
+        self, endpoint: str, project: str, session_id: str, turn_id: str, traceparent: str
+    ) -> runner_pb2.DispatchTurnResponse:
+        """Offer a turn; the answer says whether the runner takes it."""
+        request = runner_pb2.DispatchTurnRequest(
+            project=project, session_id=session_id, turn_id=turn_id, traceparent=traceparent
+        )
+        stub: RunnerServiceAsyncStub = RunnerServiceStub(self._channels.to(endpoint))
+        return await _call("runner", stub.DispatchTurn(request, timeout=_RUNNER_TIMEOUT))
+
+
+class Workspaces:
+    """The workspaces of sessions."""
+
+    def __init__(self, channels: Channels, address: str) -> None:
+        """`address` leads to the workspace service, as a gRPC target."""
+        self._channels = channels
+        self._address = address
+
+    async def provision(
+        self, request: workspace_pb2.ProvisionWorkspaceRequest
+    ) -> workspace_pb2.ProvisionWorkspaceResponse:
+        """Store the intent of a workspace; what it refuses is meant for the client."""
+        stub = self._stub(self._address)
+        return await _call("workspace", stub.ProvisionWorkspace(request, timeout=_PROVISION_TIMEOUT))
+
+    async def get(
+        self, project: str, workspace_id: str, *, timeout: float = _WORKSPACE_TIMEOUT, wait: bool = False
+    ) -> workspace_pb2.Workspace:
+        """A workspace as it stands, or with `wait` when its state is settled."""
+        request = workspace_pb2.GetWorkspaceRequest(project=project, workspace_id=workspace_id, wait=wait)
+        response = await self._call_carrier(lambda stub: stub.GetWorkspace(request, timeout=timeout))
+        return response.workspace
+
+    async def delete(self, project: str, workspace_id: str) -> None:
+        """Have a workspace removed; one that was never made is removed already."""
+        request = workspace_pb2.DeleteWorkspaceRequest(project=project, workspace_id=workspace_id)
+        try:
+            await self._call_carrier(lambda stub: stub.DeleteWorkspace(request, timeout=_WORKSPACE_TIMEOUT))
+        except NotFound:
+            return
+
+    async def _call_carrier(
+        self, call: Callable[[WorkspaceServiceAsyncStub], Awaitable[ResponseT]]
+    ) -> ResponseT:
+        """Call the instance that carries the workspace, which another instance names."""
+        try:
+            return await _call("workspace", call(self._stub(self._address)))
+        except FailedPrecondition as error:
+            if error.reason != ErrorReason.ERROR_REASON_WRONG_INSTANCE:
+                raise
+            return await _call("workspace", call(self._stub(error.metadata["endpoint"])))
+
+    def _stub(self, address: str) -> WorkspaceServiceAsyncStub:
+        stub: WorkspaceServiceAsyncStub = WorkspaceServiceStub(self._channels.to(address))
+        return stub
+
+
+async def _call(dependency: str, call: Awaitable[ResponseT]) -> ResponseT:
+    """The answer; what a service says goes on as it said it, its silence names the service."""
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        raise _named(dependency, error) from error
+
+
+def _named(dependency: str, error: grpc.aio.AioRpcError) -> MoorageError:
+    told = from_rpc_error(error)
+    if isinstance(told, _NO_ANSWER) and not told.metadata:
+        cause = " ".join((error.details() or error.code().name).split())
+        return DependencyUnavailable(dependency=dependency, cause=cause, retry_after=_RETRY_AFTER)
+    return told

@@ -1,0 +1,50 @@
+"""Settings of the session service."""
+
+from __future__ import annotations
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from services.common.settings import (
+    AdvertiseAddress,
+    DatabaseSettings,
+    ListenAddress,
+    PositiveSeconds,
+    ServiceSettings,
+)
+
+_DAY = 24 * 3600.0
+
+
+class SessionSettings(ServiceSettings, DatabaseSettings):
+    """Settings; each is a flag and a variable."""
+
+    model_config = SettingsConfigDict(env_prefix="MOORAGE_SESSION_")
+
+    listen: ListenAddress = Field("127.0.0.1:7801", description="HOST:PORT to serve clients on")
+    journal_listen: ListenAddress = Field("127.0.0.1:7811", description="HOST:PORT to serve runners on")
+    journal_advertise: AdvertiseAddress | None = Field(
+        None, description="HOST[:PORT] at which runners reach the journal"
+    )
+    owner_address: str = Field("127.0.0.1:7800", description="gRPC target of owner")
+    workspace_address: str = Field("127.0.0.1:7802", description="gRPC target of workspace")
+    default_profile: str = Field("demo", description="agent of a session that names none")
+    pool: str = Field("default", description="pool of the runners that turns are given to")
+    default_max_duration: PositiveSeconds = Field(6 * 3600.0, description="seconds a turn may last")
+    default_max_silence: PositiveSeconds = Field(15 * 60.0, description="seconds an agent may be silent")
+    dispatch_window: PositiveSeconds = Field(
+        60.0, description="seconds after which a turn that no runner began fails"
+    )
+    preparing_timeout: PositiveSeconds = Field(
+        15 * 60.0, description="seconds a begun turn may prepare its workspace"
+    )
+    watch_heartbeat: PositiveSeconds = Field(15.0, description="seconds between signs of life of a watch")
+    watch_poll: PositiveSeconds = Field(1.0, description="seconds between looks for records nobody told of")
+    watchdog_interval: PositiveSeconds = Field(
+        2.0, description="seconds between looks for turns that lost their holder"
+    )
+    service_lease: PositiveSeconds = Field(
+        5.0, description="seconds of a lease that the watchdog takes", ge=2.0
+    )
+    max_clock_skew: PositiveSeconds = Field(1.0, description="seconds that clocks of services may be apart")
+    request_id_retention: PositiveSeconds = Field(_DAY, description="seconds a request id is remembered")

@@ -1,0 +1,184 @@
+"""The session service put together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from moorage.session.v1 import journal_pb2, session_pb2
+from moorage.session.v1.journal_pb2_grpc import add_JournalServiceServicer_to_server
+from moorage.session.v1.session_pb2_grpc import add_SessionServiceServicer_to_server
+
+from services.common.channels import Channels
+from services.common.clock import SystemClock
+from services.common.database import Database
+from services.common.listeners import Listener
+from services.common.loops import forever
+from services.common.serving import ServiceServer
+from services.fencing.keys import KeyCache
+from services.fencing.loop import LeaseLoop, mint_holder
+from services.fencing.verifier import GrantVerifier
+from services.session.appending import Appender
+from services.session.clients import Leases, Runners, Workspaces
+from services.session.config import SessionSettings
+from services.session.creation import Creation
+from services.session.dispatch import Dispatcher
+from services.session.limits import LimitDefaults
+from services.session.servicers.journal import JournalServicer
+from services.session.servicers.service import SessionServicer
+from services.session.servicers.sessions import SessionMethods
+from services.session.servicers.turns import TurnMethods
+from services.session.servicers.watch import WatchMethods
+from services.session.store.dispatch import DispatchStore
+from services.session.store.fence import Fence
+from services.session.store.journal import JournalStore
+from services.session.store.records import RecordStore
+from services.session.store.requests import RequestStore
+from services.session.store.sessions import SessionStore
+from services.session.store.turns import TurnStore
+from services.session.store.views import ViewStore
+from services.session.store.watch import WatchStore
+from services.session.upkeep import RequestUpkeep
+from services.session.watchdog import Watchdog
+from services.session.watching import Watching
+
+NAME = "session"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReplica:
+    """One replica of the session service."""
+
+    server: ServiceServer
+    journal: Listener
+    database: Database
+    channels: Channels
+    loops: tuple[Callable[[], Awaitable[None]], ...]
+    drain: Callable[[], Awaitable[None]]
+
+    @property
+    def endpoint(self) -> str:
+        """HOST:PORT for clients, once it serves."""
+        return self.server.endpoint
+
+    @property
+    def journal_endpoint(self) -> str:
+        """HOST:PORT for runners, once it serves."""
+        return self.journal.endpoint
+
+    async def serve(self) -> None:
+        """Serve until SIGTERM or SIGINT."""
+        async with self.database, self.channels:
+            await self.server.serve(*self.loops, drain=self.drain)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[str]:
+        """Serve within the block, ready when it is entered; gives the clients' endpoint."""
+        async with self.database, self.channels, asyncio.TaskGroup() as tasks:
+            await self.server.start()
+            running = [tasks.create_task(_awaited(loop)) for loop in self.loops]
+            try:
+                await self.server.until_ready()
+                yield self.endpoint
+            finally:
+                await self.drain()
+                for task in running:
+                    task.cancel()
+                await self.server.stop()
+
+
+def build(settings: SessionSettings) -> SessionReplica:
+    """A replica, not serving yet."""
+    clock, channels = SystemClock(), Channels()
+    database = Database(settings, name="moorage-session")
+    owner = channels.to(settings.owner_address)
+    leases, runners = Leases(owner), Runners(channels)
+    workspaces = Workspaces(channels, settings.workspace_address)
+    keys = KeyCache(owner, clock)
+    verifier = GrantVerifier(keys, clock, max_clock_skew=settings.max_clock_skew)
+    holder = LeaseLoop(mint_holder("session"), owner, clock)
+    limits = LimitDefaults(settings.default_max_duration, settings.default_max_silence)
+
+    sessions, turns, views = SessionStore(database), TurnStore(database), ViewStore(database)
+    records, outbox = RecordStore(database), DispatchStore(database)
+    watching = Watching(
+        records,
+        turns,
+        WatchStore(database),
+        clock,
+        heartbeat=settings.watch_heartbeat,
+        poll=settings.watch_poll,
+    )
+    journal = JournalStore(
+        database,
+        Fence(verifier),
+        limits=limits,
+        preparing_timeout=settings.preparing_timeout,
+        changed=watching.changed,
+    )
+    appender = Appender(journal, watching.changed)
+    dispatcher = Dispatcher(
+        outbox,
+        leases,
+        runners,
+        clock,
+        pool=settings.pool,
+        window=settings.dispatch_window,
+        changed=watching.changed,
+    )
+    watchdog = Watchdog(
+        outbox,
+        journal,
+        leases,
+        holder,
+        clock,
+        lease_ttl=settings.service_lease,
+        interval=settings.watchdog_interval,
+    )
+    upkeep = RequestUpkeep(RequestStore(database), settings.request_id_retention)
+
+    def admitted(project: str, session_id: str) -> None:
+        dispatcher.wake()
+        watching.changed(project, session_id)
+
+    servicer = SessionServicer(
+        SessionMethods(
+            Creation(sessions, workspaces, leases, pool=settings.pool),
+            sessions,
+            views,
+            workspaces,
+            leases,
+            default_profile=settings.default_profile,
+        ),
+        TurnMethods(turns, watching, admitted=admitted),
+        WatchMethods(watching, records),
+    )
+    server = ServiceServer(settings, name=NAME)
+    server.add(
+        partial(add_SessionServiceServicer_to_server, servicer),
+        session_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name,
+    )
+    listener = server.add_listener(settings.journal_listen, settings.journal_advertise)
+    listener.add(
+        partial(add_JournalServiceServicer_to_server, JournalServicer(journal, appender, turns)),
+        journal_pb2.DESCRIPTOR.services_by_name["JournalService"].full_name,
+    )
+    server.readiness("database", database.readiness(NAME))
+    server.readiness("grant-keys", keys.ready)
+    loops = (
+        keys.run,
+        holder.run,
+        watching.run,
+        appender.run,
+        dispatcher.run,
+        watchdog.run,
+        partial(forever, "forgetting request ids", upkeep.step),
+    )
+    return SessionReplica(server, listener, database, channels, loops, watching.drain)
+
+
+async def _awaited(loop: Callable[[], Awaitable[None]]) -> None:
+    await loop()

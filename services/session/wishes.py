@@ -1,0 +1,108 @@
+"""What CreateSession asks for, checked and completed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from moorage.common.v1 import binding_pb2
+from moorage.session.v1 import session_pb2
+from moorage.workspace.v1 import workspace_pb2
+
+from services.common.errors import InvalidArgument
+from services.common.validation import check_or_mint_id, check_present
+from services.session import bindings
+from services.session.bindings import CloudBinding, ExternalBinding, LocalBinding
+from services.session.checks import (
+    check_approval_policy,
+    check_environment,
+    check_labels,
+    check_name,
+    check_optional_name,
+)
+from services.session.limits import check_limits
+from services.session.sessions import ApprovalPolicy, NewSession
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWish:
+    """A session that may be made: everything of it but its workspace."""
+
+    project: str
+    session_id: str
+    labels: Mapping[str, str]
+    agent: bytes
+    profile: str
+    approval_policy: ApprovalPolicy
+    limits: bytes
+    source: workspace_pb2.ProvisionSpec | binding_pb2.Binding | None
+
+    def provisioning(self, workspace_id: str) -> workspace_pb2.ProvisionWorkspaceRequest:
+        """What the workspace service is asked for; without a source: its default directory."""
+        source = self.source
+        return workspace_pb2.ProvisionWorkspaceRequest(
+            project=self.project,
+            workspace_id=workspace_id,
+            session_id=self.session_id,
+            provision=source if isinstance(source, workspace_pb2.ProvisionSpec) else None,
+            binding=source if isinstance(source, binding_pb2.Binding) else None,
+        )
+
+    def draft(self, workspace_id: str, binding: bindings.Binding) -> NewSession:
+        """What is stored once the workspace's intent is."""
+        return NewSession(
+            project=self.project,
+            session_id=self.session_id,
+            labels=self.labels,
+            agent=self.agent,
+            profile=self.profile,
+            approval_policy=self.approval_policy,
+            limits=self.limits,
+            binding_kind=binding.kind,
+            binding=bindings.message(binding).SerializeToString(),
+            workspace_id=workspace_id,
+        )
+
+
+def check_wish(project: str, request: session_pb2.CreateSessionRequest, default_profile: str) -> SessionWish:
+    """Check the whole request and fill in what it leaves out. Raises InvalidArgument, BindingUnresolved."""
+    agent = session_pb2.AgentSpec()
+    agent.CopyFrom(request.agent)
+    agent.profile = check_name("agent.profile", agent.profile or default_profile)
+    check_environment("agent.environment", agent.environment)
+    return SessionWish(
+        project=project,
+        session_id=check_or_mint_id("session_id", request.session_id, "session"),
+        labels=check_labels("labels", request.labels),
+        agent=agent.SerializeToString(),
+        profile=agent.profile,
+        approval_policy=check_approval_policy("approval_policy", request.approval_policy),
+        limits=check_limits("limits", request.limits),
+        source=_source(request),
+    )
+
+
+def _source(
+    request: session_pb2.CreateSessionRequest,
+) -> workspace_pb2.ProvisionSpec | binding_pb2.Binding | None:
+    match request.WhichOneof("workspace"):
+        case "provision":
+            provider = check_optional_name("provision.provider", request.provision.provider)
+            return workspace_pb2.ProvisionSpec(provider=provider)
+        case "binding":
+            return _supplied(request.binding)
+        case _:
+            return None
+
+
+def _supplied(given: binding_pb2.Binding) -> binding_pb2.Binding:
+    """A supplied binding; of the kinds only `local` can be resolved yet."""
+    if given.WhichOneof("kind") is None:
+        raise InvalidArgument.of("binding", "must have a kind")
+    match bindings.from_message(given):
+        case LocalBinding(directory=directory):
+            check_present("binding.local.directory", directory)
+            supplied = LocalBinding(bindings.Origin.SUPPLIED, directory)
+            return bindings.message(supplied)
+        case CloudBinding() | ExternalBinding() as binding:
+            raise bindings.unresolved(binding.kind, "bindings of this kind are not served yet")
