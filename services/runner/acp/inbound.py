@@ -1,0 +1,61 @@
+"""What the agent sends by itself, and what this side knows while it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Final
+
+from acp import schema
+from acp.meta import CLIENT_METHODS
+from pydantic import ValidationError
+
+from services.common.logs import get_logger
+
+from .errors import INVALID_PARAMS, METHOD_NOT_FOUND
+from .lines import Message
+from .messages import AgentHandler, PermissionRequest, Prompt, SessionUpdate
+from .permissions import Gates, withdrawn
+from .rpc import RequestError
+
+_log: Final = get_logger(__name__)
+
+
+class Inbound:
+    """Turns messages into calls of the handler, in order."""
+
+    def __init__(self, handler: AgentHandler) -> None:
+        """Nothing is prompted or loaded yet."""
+        self._handler = handler
+        self.gates = Gates()
+        self.prompts: dict[str, Prompt] = {}
+        self.loading: set[str] = set()
+
+    async def on_notification(self, method: str, params: Message) -> None:
+        """See Peer."""
+        if method != CLIENT_METHODS["session_update"]:
+            _log.debug("a notification of the agent was ignored", method=method)
+            return
+        session_id = str(params.get("sessionId", ""))
+        replayed, in_prompt = session_id in self.loading, session_id in self.prompts
+        await self._handler.on_update(SessionUpdate(params, replayed, in_prompt))
+
+    async def on_request(self, method: str, params: Message) -> Awaitable[Message]:
+        """See Peer. Only permissions are served: nothing else was offered to the agent."""
+        if method != CLIENT_METHODS["session_request_permission"]:
+            raise RequestError(METHOD_NOT_FOUND, f"this client does not serve {method}")
+        request = permission_request(params)
+        if request.session_id not in self.prompts or self.gates.is_withdrawn(request.session_id):
+            return withdrawn()
+        answer = await self._handler.on_permission(request)
+        return self.gates.wait(request.session_id, answer)
+
+
+def permission_request(params: Message) -> PermissionRequest:
+    """By the schema; refused where it does not fit."""
+    try:
+        parsed = schema.RequestPermissionRequest.model_validate(params)
+    except ValidationError as error:
+        raise RequestError(
+            INVALID_PARAMS, f"malformed permission request: {error.error_count()} errors"
+        ) from error
+    return PermissionRequest(parsed.session_id, parsed.tool_call, tuple(parsed.options), params)

@@ -1,0 +1,67 @@
+"""Permission requests that wait for their answers beside the stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from .lines import Message
+from .messages import PermissionOutcome
+
+WITHDRAWN: Message = {"outcome": {"outcome": "cancelled"}}
+
+
+class Gates:
+    """One gate per open request. A withdrawn session's gates resolve `cancelled` and nothing else."""
+
+    def __init__(self) -> None:
+        """None open, none withdrawn."""
+        self._open: dict[str, set[asyncio.Future[PermissionOutcome]]] = {}
+        self._withdrawn: set[str] = set()
+
+    def withdraw(self, session_id: str) -> None:
+        """Close the session's gates, and all that follow until `allow`."""
+        self._withdrawn.add(session_id)
+        for gate in self._open.get(session_id, ()):
+            gate.cancel()
+
+    def allow(self, session_id: str) -> None:
+        """Gates may open again."""
+        self._withdrawn.discard(session_id)
+
+    def close(self) -> None:
+        """Close all gates."""
+        for gate in [gate for gates in self._open.values() for gate in gates]:
+            gate.cancel()
+
+    def is_withdrawn(self, session_id: str) -> bool:
+        """Whether a gate that opened now would be closed at once."""
+        return session_id in self._withdrawn
+
+    async def wait(self, session_id: str, answer: Awaitable[PermissionOutcome]) -> Message:
+        """The agent's answer, once there is one or the session is withdrawn."""
+        gate = asyncio.ensure_future(answer)
+        gates = self._open.setdefault(session_id, set())
+        gates.add(gate)
+        try:
+            if self.is_withdrawn(session_id):
+                gate.cancel()
+            await asyncio.wait({gate})
+        finally:
+            gate.cancel()
+            gates.discard(gate)
+        if gate.cancelled() or self.is_withdrawn(session_id):
+            return WITHDRAWN
+        return outcome(gate.result())
+
+
+async def withdrawn() -> Message:
+    """The answer to a request that came too late."""
+    return WITHDRAWN
+
+
+def outcome(option_id: PermissionOutcome) -> Message:
+    """A decision in the protocol's words."""
+    if option_id is None:
+        return WITHDRAWN
+    return {"outcome": {"outcome": "selected", "optionId": option_id}}
