@@ -1,0 +1,23 @@
+"""What is in the tables of the session service, seen from outside."""
+
+from __future__ import annotations
+
+import asyncpg
+
+
+async def counts(database_url: str) -> dict[str, int]:
+    """Rows per table."""
+    connection = await asyncpg.connect(database_url)
+    try:
+        row = await connection.fetchrow(
+            """
+            SELECT (SELECT count(*) FROM session.sessions) AS sessions,
+                   (SELECT count(*) FROM session.turns) AS turns,
+                   (SELECT count(*) FROM session.records) AS records,
+                   (SELECT count(*) FROM session.request_ids) AS request_ids,
+                   (SELECT sum(head_seq) FROM session.sessions) AS head_seqs
+            """
+        )
+    finally:
+        await connection.close()
+    return dict(row or {})

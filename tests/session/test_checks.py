@@ -1,0 +1,138 @@
+"""What clients may ask for: the limits, and the fields that refusals name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from moorage.common.v1 import content_pb2, record_pb2, turn_pb2
+
+from services.common.errors import InvalidArgument
+from services.session import checks
+from services.session.limits import check_limits
+from services.session.sessions import ApprovalPolicy
+
+Block = content_pb2.ContentBlock
+
+
+def text(value: str) -> Block:
+    return Block(text=content_pb2.TextContent(text=value))
+
+
+REFUSED: list[tuple[str, str, Callable[[], object]]] = [
+    ("no block", "prompt", lambda: checks.check_prompt("prompt", [])),
+    ("a block without content", "prompt[1]", lambda: checks.check_prompt("prompt", [text("a"), Block()])),
+    ("an empty text", "prompt[0].text.text", lambda: checks.check_prompt("prompt", [text(" \n")])),
+    ("one byte too many", "prompt", lambda: checks.check_prompt("prompt", [text("a" * 262145)])),
+    ("too many bytes, few characters", "prompt", lambda: checks.check_prompt("prompt", [text("€" * 90000)])),
+    (
+        "too much in all",
+        "prompt",
+        lambda: checks.check_prompt("prompt", [text("a" * 200_000), text("b" * 100_000)]),
+    ),
+    (
+        "an image without a type",
+        "prompt[0].image.mime_type",
+        lambda: checks.check_prompt("prompt", [Block(image=content_pb2.ImageContent(data=b"x"))]),
+    ),
+    (
+        "a sound without data",
+        "prompt[0].audio.data",
+        lambda: checks.check_prompt("prompt", [Block(audio=content_pb2.AudioContent(mime_type="audio/wav"))]),
+    ),
+    (
+        "a link to nothing",
+        "prompt[0].resource_link.uri",
+        lambda: checks.check_prompt("prompt", [Block(resource_link=content_pb2.ResourceLink(name="x"))]),
+    ),
+    (
+        "a resource without content",
+        "prompt[0].resource",
+        lambda: checks.check_prompt(
+            "prompt", [Block(resource=content_pb2.EmbeddedResource(uri="file:///x"))]
+        ),
+    ),
+    ("too many labels", "labels", lambda: checks.check_labels("labels", {f"l{n}": "" for n in range(65)})),
+    ("an empty label key", "labels", lambda: checks.check_labels("labels", {"": "x"})),
+    ("a long label key", "labels", lambda: checks.check_labels("labels", {"k" * 64: "x"})),
+    ("a long label value", "labels.k", lambda: checks.check_labels("labels", {"k": "v" * 256})),
+    ("a label with U+0000", "labels.k", lambda: checks.check_labels("labels", {"k": "a\0"})),
+    (
+        "a variable without a usable name",
+        "agent.environment",
+        lambda: checks.check_environment("agent.environment", {"A=B": "x"}),
+    ),
+    (
+        "a variable with U+0000",
+        "agent.environment.A",
+        lambda: checks.check_environment("agent.environment", {"A": "\0"}),
+    ),
+    (
+        "too large an environment",
+        "agent.environment",
+        lambda: checks.check_environment("agent.environment", {"A": "x" * 32768}),
+    ),
+    (
+        "questions to users",
+        "approval_policy",
+        lambda: checks.check_approval_policy("approval_policy", turn_pb2.APPROVAL_POLICY_ASK),
+    ),
+    (
+        "a policy that does not exist",
+        "approval_policy",
+        lambda: checks.check_approval_policy("approval_policy", turn_pb2.ApprovalPolicy.ValueType(99)),
+    ),
+    (
+        "a negative duration",
+        "limits.max_duration",
+        lambda: check_limits("limits", turn_pb2.Limits(max_duration=Duration(seconds=-1))),
+    ),
+    (
+        "an invalid duration",
+        "limits.max_silence",
+        lambda: check_limits("limits", turn_pb2.Limits(max_silence=Duration(seconds=1, nanos=-1))),
+    ),
+    (
+        "a duration beyond all bounds",
+        "limits.max_duration",
+        lambda: check_limits("limits", turn_pb2.Limits(max_duration=Duration(seconds=10**11))),
+    ),
+    (
+        "negative tool calls",
+        "limits.max_tool_calls",
+        lambda: check_limits("limits", turn_pb2.Limits(max_tool_calls=-1)),
+    ),
+    ("a profile that is no name", "agent.profile", lambda: checks.check_name("agent.profile", "a b")),
+]
+
+
+@pytest.mark.parametrize(("field", "check"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_a_refusal_names_the_field(field: str, check: Callable[[], object]) -> None:
+    with pytest.raises(InvalidArgument) as refusal:
+        check()
+    assert [violation.field for violation in refusal.value.violations] == [field]
+
+
+def test_the_largest_prompt_is_stored_whole() -> None:
+    stored = checks.check_prompt("prompt", [text("a" * checks.MAX_PROMPT)])
+    assert record_pb2.UserMessage.FromString(stored).content[0].text.text == "a" * checks.MAX_PROMPT
+
+
+def test_the_largest_labels_are_taken() -> None:
+    labels = {f"{n:063}": "ü" * 255 for n in range(64)}
+    assert checks.check_labels("labels", labels) == labels
+
+
+@pytest.mark.parametrize(
+    ("asked", "stored"),
+    [
+        (turn_pb2.APPROVAL_POLICY_UNSPECIFIED, ApprovalPolicy.DENY),
+        (turn_pb2.APPROVAL_POLICY_DENY, ApprovalPolicy.DENY),
+        (turn_pb2.APPROVAL_POLICY_ALLOW, ApprovalPolicy.ALLOW),
+    ],
+)
+def test_questions_are_denied_unless_allowed(
+    asked: turn_pb2.ApprovalPolicy.ValueType, stored: ApprovalPolicy
+) -> None:
+    assert checks.check_approval_policy("approval_policy", asked) is stored
