@@ -104,7 +104,7 @@ class Session(_message.Message):
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
-        """When something other than its records last changed."""
+        """When UpdateSession last changed it, at first when it was made."""
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -591,7 +591,7 @@ class ListSessionsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """At most so many; default 50, at most 1000."""
+    """At most so many; default 50, at most 1000. A page ends early at about 1 MiB."""
     page_token: _builtins.str
     """From the response before."""
     @_builtins.property
@@ -971,7 +971,7 @@ class ListTurnsRequest(_message.Message):
     session_id: _builtins.str
     """The session."""
     page_size: _builtins.int
-    """At most so many; default 50, at most 1000."""
+    """At most so many; default 50, at most 1000. A page ends early at about 1 MiB."""
     page_token: _builtins.str
     """From the response before."""
     def __init__(

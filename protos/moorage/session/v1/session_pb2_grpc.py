@@ -157,7 +157,7 @@ class SessionServiceServicer:
     def StartTurn(self, request, context):
         """Admits a turn or refuses it, in one transaction, before any runner or workspace is
         touched. A refused turn leaves no trace. FAILED_PRECONDITION / TURN_IN_PROGRESS
-        with turn, state and phase; ALREADY_EXISTS / TURN_ALREADY_EXISTS.
+        with turn, state and phase, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

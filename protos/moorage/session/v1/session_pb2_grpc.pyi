@@ -67,7 +67,7 @@ class SessionServiceStub:
     StartTurn: _grpc.UnaryUnaryMultiCallable[_session_pb2.StartTurnRequest, _session_pb2.StartTurnResponse]
     """Admits a turn or refuses it, in one transaction, before any runner or workspace is
     touched. A refused turn leaves no trace. FAILED_PRECONDITION / TURN_IN_PROGRESS
-    with turn, state and phase; ALREADY_EXISTS / TURN_ALREADY_EXISTS.
+    with turn, state and phase, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS.
     """
     RunTurn: _grpc.UnaryStreamMultiCallable[_session_pb2.RunTurnRequest, _session_pb2.RunTurnResponse]
     """StartTurn and a watch of that turn as one stream: the first message names the turn,
@@ -127,7 +127,7 @@ class SessionServiceAsyncStub(SessionServiceStub):
     StartTurn: _aio.UnaryUnaryMultiCallable[_session_pb2.StartTurnRequest, _session_pb2.StartTurnResponse]  # type: ignore[assignment]
     """Admits a turn or refuses it, in one transaction, before any runner or workspace is
     touched. A refused turn leaves no trace. FAILED_PRECONDITION / TURN_IN_PROGRESS
-    with turn, state and phase; ALREADY_EXISTS / TURN_ALREADY_EXISTS.
+    with turn, state and phase, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS.
     """
     RunTurn: _aio.UnaryStreamMultiCallable[_session_pb2.RunTurnRequest, _session_pb2.RunTurnResponse]  # type: ignore[assignment]
     """StartTurn and a watch of that turn as one stream: the first message names the turn,
@@ -214,7 +214,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_pb2.StartTurnResponse, _abc.Awaitable[_session_pb2.StartTurnResponse]]:
         """Admits a turn or refuses it, in one transaction, before any runner or workspace is
         touched. A refused turn leaves no trace. FAILED_PRECONDITION / TURN_IN_PROGRESS
-        with turn, state and phase; ALREADY_EXISTS / TURN_ALREADY_EXISTS.
+        with turn, state and phase, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS.
         """
 
     @_abc_1.abstractmethod
