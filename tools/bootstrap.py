@@ -144,6 +144,9 @@ def main() -> int:
         with only_one():
             if not ready():
                 set_up()
+    except KeyboardInterrupt:
+        print("Set-up interrupted; the next run begins anew.", file=sys.stderr)
+        return 130
     except (OSError, SetUpFailedError, subprocess.CalledProcessError) as error:
         print(f"Set-up failed: {error}", file=sys.stderr)
         return 1
