@@ -1,0 +1,163 @@
+"""JournalService: contract to domain and back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+from moorage.common.v1 import record_pb2, turn_pb2
+from moorage.session.v1 import journal_pb2, session_pb2
+from moorage.session.v1.journal_pb2_grpc import JournalServiceServicer
+
+from services.common import logs
+from services.common.errors import MoorageError
+from services.session import bindings, convert
+from services.session.appending import Appender, Outcomes
+from services.session.calls import AppendCall, Begun, TurnCall
+from services.session.servicers.writes import append_call, finish_call, progress_call, turn_call
+from services.session.store.journal import JournalStore
+from services.session.store.turns import TurnStore
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+# Requests of one stream that are read before the first of them is answered.
+_IN_FLIGHT: Final = 8
+
+
+class JournalServicer(JournalServiceServicer):
+    """Unpacks, calls the store, packs."""
+
+    def __init__(self, journal: JournalStore, appender: Appender, turns: TurnStore) -> None:
+        """`appender` stores the records of all streams."""
+        self._journal = journal
+        self._appender = appender
+        self._turns = turns
+
+    async def BeginTurn(
+        self, request: journal_pb2.BeginTurnRequest, context: Context
+    ) -> journal_pb2.BeginTurnResponse:
+        """See the contract."""
+        return _begun(await self._journal.begin_turn(_bound(turn_call(request))))
+
+    async def ReportProgress(
+        self, request: journal_pb2.ReportProgressRequest, context: Context
+    ) -> journal_pb2.ReportProgressResponse:
+        """See the contract."""
+        call = progress_call(request)
+        _bound(call.turn)
+        phase = await self._journal.report_progress(call)
+        return journal_pb2.ReportProgressResponse(phase=turn_pb2.TurnPhase.Value(f"TURN_PHASE_{phase}"))
+
+    async def FinishTurn(
+        self, request: journal_pb2.FinishTurnRequest, context: Context
+    ) -> journal_pb2.FinishTurnResponse:
+        """See the contract."""
+        call = finish_call(request)
+        turn = _bound(call.turn)
+        await self._journal.finish_turn(call)
+        stored = await self._turns.get(*turn.key, turn.turn_id)
+        return journal_pb2.FinishTurnResponse(turn=convert.turn(stored))
+
+    async def AppendRecords(
+        self, request_iterator: AsyncIterator[journal_pb2.AppendRecordsRequest], context: Context
+    ) -> AsyncIterator[journal_pb2.AppendRecordsResponse]:
+        """See the contract; requests are read on while the transaction of others runs."""
+        stream = _Stream(request_iterator, self._appender)
+        reader = asyncio.create_task(stream.read())
+        try:
+            while (submitted := await stream.submitted.get()) is not None:
+                yield await submitted.response()
+                stream.room.release()
+            await reader
+        finally:
+            reader.cancel()
+            await asyncio.wait({reader})
+
+
+class _Stream:
+    """Reads the requests of one stream ahead of their answers, but only so many."""
+
+    def __init__(self, requests: AsyncIterator[journal_pb2.AppendRecordsRequest], appender: Appender) -> None:
+        self._requests = requests
+        self._appender = appender
+        self.submitted: asyncio.Queue[_Submitted | None] = asyncio.Queue()
+        self.room = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def read(self) -> None:
+        """Submit each request; None follows the last one."""
+        try:
+            async for request in self._requests:
+                await self.room.acquire()
+                items = [_checked(append) for append in request.appends]
+                calls = [item for item in items if isinstance(item, AppendCall)]
+                outcomes = await self._appender.submit(calls)
+                self.submitted.put_nowait(_Submitted(request, items, outcomes))
+        finally:
+            self.submitted.put_nowait(None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Submitted:
+    """A request whose records wait to be stored, those of them that can be."""
+
+    request: journal_pb2.AppendRecordsRequest
+    items: list[AppendCall | MoorageError]
+    outcomes: asyncio.Future[Outcomes | MoorageError]
+
+    async def response(self) -> journal_pb2.AppendRecordsResponse:
+        """A result for each item; raises what struck them all."""
+        outcomes = await self.outcomes
+        if isinstance(outcomes, MoorageError):
+            raise outcomes
+        stored = iter(outcomes)
+        results = (item if isinstance(item, MoorageError) else next(stored) for item in self.items)
+        return journal_pb2.AppendRecordsResponse(results=map(_result, self.request.appends, results))
+
+
+def _bound(call: TurnCall) -> TurnCall:
+    """Name the turn in the logs of this call."""
+    logs.bind(project=call.key.project, session=call.key.session_id, turn=call.turn_id)
+    return call
+
+
+def _checked(append: journal_pb2.RecordAppend) -> AppendCall | MoorageError:
+    try:
+        return append_call(append)
+    except MoorageError as refusal:
+        return refusal
+
+
+def _result(append: journal_pb2.RecordAppend, outcome: int | MoorageError) -> journal_pb2.RecordAppendResult:
+    result = journal_pb2.RecordAppendResult(
+        project=append.project,
+        session_id=append.session_id,
+        turn_id=append.turn_id,
+        turn_seq=append.turn_seq,
+    )
+    if isinstance(outcome, MoorageError):
+        result.error.reason = outcome.reason
+        result.error.message = str(outcome)
+        result.error.metadata.update(outcome.metadata)
+    else:
+        result.seq = outcome
+    return result
+
+
+def _begun(begun: Begun) -> journal_pb2.BeginTurnResponse:
+    session, turn = begun.session, begun.turn
+    agent = session_pb2.AgentSpec.FromString(session.agent)
+    agent.profile = session.profile
+    return journal_pb2.BeginTurnResponse(
+        prompt=record_pb2.UserMessage.FromString(turn.prompt).content,
+        agent=agent,
+        approval_policy=begun.metadata.approval_policy,
+        limits=begun.metadata.limits,
+        binding=bindings.message(bindings.load(session.binding_kind, session.binding)),
+        workspace_id=session.workspace_id,
+        previous_turn_id=turn.previous_turn_id,
+        native_session_id=begun.native_session_id,
+        traceparent=turn.traceparent,
+    )
