@@ -13,6 +13,7 @@ from services.cli.app import Context, JsonOption, run
 from services.cli.connection import connect
 from services.cli.demo import Demo, DemoFailed
 from services.cli.exits import Exit
+from services.cli.postgres import EmbeddedPostgres
 from services.cli.stack import StackOptions, run_stack
 
 
@@ -47,6 +48,7 @@ def demo(context: typer.Context, _json: JsonOption = False) -> None:
         raise typer.Exit(Exit.FAILED) from None
     except typer.Exit as end:
         if end.exit_code == Exit.COMPLETED:
+            EmbeddedPostgres(home / "state" / "postgres").remove()  # as root it may keep its data elsewhere
             shutil.rmtree(home)
         else:
             options.output.hint(f"logs and data are kept in {home}")

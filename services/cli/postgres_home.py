@@ -1,7 +1,7 @@
 """Where the embedded PostgreSQL's programs and data lie, and as whom it runs.
 
 PostgreSQL refuses to run as root. Then it runs as `nobody`, and what `nobody` cannot reach where it is (below a home
-of mode 0700, say) lies in a directory of ours below /var/tmp instead. No permission of anything else is changed.
+of mode 0700, say) lies in a directory of ours below /var/lib instead. No permission of anything else is changed.
 """
 
 import hashlib
@@ -22,6 +22,8 @@ except ImportError:  # an optional extra
 
 _EXEC = Path(__file__).with_name("postgres_exec.py")
 _PATIENCE = 120.0
+# Temporary directories come last: systems delete single old files there, those of a database too.
+_PLACES = (Path("/var/lib"), Path("/var/tmp"), Path(tempfile.gettempdir()))  # noqa: S108 - checked before use
 
 
 class EmbeddedPostgresError(Exception):
@@ -126,12 +128,11 @@ def _is_reachable(path: Path) -> bool:
 
 def _shared_place() -> Path:
     """The directory below which root keeps what lies out of everybody's reach elsewhere."""
-    for parent in (Path("/var/tmp"), Path(tempfile.gettempdir())):  # noqa: S108 - made private and checked
-        if parent.is_dir() and _is_reachable(parent):
-            return _make_private(parent / f"moorage-{os.geteuid()}")
-    raise EmbeddedPostgresError(
-        "no temporary directory is open to the unprivileged user that PostgreSQL needs"
-    )
+    for parent in _PLACES:
+        if os.access(parent, os.W_OK) and _is_reachable(parent):
+            return _make_private(parent / "moorage-embedded")
+    places = " nor ".join(map(str, _PLACES))
+    raise EmbeddedPostgresError(f"neither {places} is open to the user that PostgreSQL needs")
 
 
 def _make_private(path: Path) -> Path:
