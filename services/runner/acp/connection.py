@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from acp import schema
 from acp.meta import AGENT_METHODS, PROTOCOL_VERSION
 
-from .errors import (
+from services.runner.acp.errors import (
     AUTH_REQUIRED,
     AgentAuthRequired,
     AgentError,
@@ -20,12 +20,20 @@ from .errors import (
     AgentRefused,
     AuthMethod,
 )
-from .inbound import Inbound
-from .lines import Message, NoiseLog
-from .messages import AgentHandler, AgentInfo, NativeSession, Prompt, PromptResult, as_message, parse
-from .rpc import Rpc, mark_retrieved
-from .stream import ByteStream
-from .transport import Transport, TransportLimits
+from services.runner.acp.inbound import Inbound
+from services.runner.acp.lines import Message, NoiseLog
+from services.runner.acp.messages import (
+    AgentHandler,
+    AgentInfo,
+    NativeSession,
+    Prompt,
+    PromptResult,
+    as_message,
+    parse,
+)
+from services.runner.acp.rpc import Rpc, mark_retrieved
+from services.runner.acp.stream import ByteStream
+from services.runner.acp.transport import Transport, TransportLimits
 
 # What is not offered here the agent must not ask for.
 CLIENT_CAPABILITIES: Final[Message] = {

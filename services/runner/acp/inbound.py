@@ -10,12 +10,11 @@ from acp.meta import CLIENT_METHODS
 from pydantic import ValidationError
 
 from services.common.logs import get_logger
-
-from .errors import INVALID_PARAMS, METHOD_NOT_FOUND
-from .lines import Message
-from .messages import AgentHandler, PermissionRequest, Prompt, SessionUpdate
-from .permissions import Gates, withdrawn
-from .rpc import RequestError
+from services.runner.acp.errors import INVALID_PARAMS, METHOD_NOT_FOUND
+from services.runner.acp.lines import Message
+from services.runner.acp.messages import AgentHandler, PermissionRequest, Prompt, SessionUpdate
+from services.runner.acp.permissions import Gates, withdrawn
+from services.runner.acp.rpc import RequestError
 
 _log: Final = get_logger(__name__)
 

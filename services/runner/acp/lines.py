@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
 
-from .errors import AgentProtocolError
+from services.runner.acp.errors import AgentProtocolError
 
 Message = dict[str, Any]
 
@@ -68,12 +68,11 @@ def decode(line: bytes) -> Message | None:
     text = line.decode(errors="replace")
     try:
         message = json.loads(text, parse_constant=_no_number)
+        if _ESCAPED_SURROGATE.search(text):
+            message = _without_surrogates(message)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(message, dict):
-        return None
-    clean = _without_surrogates(message) if _ESCAPED_SURROGATE.search(text) else message
-    return dict(clean)
+    return message if isinstance(message, dict) else None
 
 
 def encode(message: Message) -> bytes:

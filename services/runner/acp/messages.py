@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 from acp import schema
 from pydantic import ValidationError
 
-from .errors import AgentProtocolError, AuthMethod
-from .lines import Message
+from services.runner.acp.errors import AgentProtocolError, AuthMethod
+from services.runner.acp.lines import Message
 
 _Model = TypeVar("_Model", bound=schema.BaseModel)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from .lines import Message
-from .messages import PermissionOutcome
+from services.runner.acp.lines import Message
+from services.runner.acp.messages import PermissionOutcome
 
 WITHDRAWN: Message = {"outcome": {"outcome": "cancelled"}}
 

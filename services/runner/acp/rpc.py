@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 from services.common.logs import get_logger
-
-from .errors import (
+from services.runner.acp.errors import (
     INTERNAL_ERROR,
     AgentError,
     AgentProtocolError,
@@ -18,8 +17,8 @@ from .errors import (
     AgentTimeout,
     HandlerFailed,
 )
-from .lines import Message
-from .transport import Transport
+from services.runner.acp.lines import Message
+from services.runner.acp.transport import Transport
 
 _log: Final = get_logger(__name__)
 _T = TypeVar("_T")

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.common.logs import get_logger
-
-from .errors import AgentError, AgentExited, AgentProtocolError, AgentTimeout
-from .lines import LineSplitter, Message, NoiseLog, decode, encode
-from .stream import ByteStream
+from services.runner.acp.errors import AgentError, AgentExited, AgentProtocolError, AgentTimeout
+from services.runner.acp.lines import LineSplitter, Message, NoiseLog, decode, encode
+from services.runner.acp.stream import ByteStream
 
 _log: Final = get_logger(__name__)
 
