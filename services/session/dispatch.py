@@ -1,0 +1,227 @@
+"""The dispatch outbox (T3): offers admitted turns to runners, again and again, until one begins them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC
+from functools import partial
+from typing import Final
+
+from moorage.owner.v1.lease_pb2 import Lease
+from moorage.runner.v1 import runner_pb2
+
+from services.common.clock import Clock
+from services.common.errors import MoorageError
+from services.common.loops import Failures, forever
+from services.common.telemetry import use_traceparent
+from services.session.clients import Leases, Runners
+from services.session.outbox import Candidates, Claim, candidates
+from services.session.runners import PREFIX, Runner, runner_of
+from services.session.store.dispatch import DispatchStore
+from services.session.store.journal import JournalStore
+from services.session.waiting import Bell
+
+# A claim outlives its attempt; a replica that dies with it delays the turn by so many seconds.
+_HOLD: Final = 8.0
+_ATTEMPT: Final = 6.5
+_ANSWER: Final = 3.0
+_CONCURRENT: Final = 32
+# Other replicas admit turns too, and tell nobody.
+_IDLE: Final = 0.5
+_SHORTEST: Final = 0.01
+_KNOWN: Final = 0.5
+_SOON: Final = 0.2
+_HAND_BACK: Final = 1.0
+
+_DRIVER: Final = "runner"
+_REFUSALS: Final = {
+    runner_pb2.DISPATCH_RESULT_DRAINING: "is shutting down",
+    runner_pb2.DISPATCH_RESULT_FULL: "is full",
+    runner_pb2.DISPATCH_RESULT_LEASE_HELD_ELSEWHERE: "found the session driven by another holder",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a runner said, in words too; `result` is UNSPECIFIED when it said nothing."""
+
+    result: runner_pb2.DispatchResult.ValueType
+    words: str
+
+    @property
+    def accepted(self) -> bool:
+        return self.result == runner_pb2.DISPATCH_RESULT_ACCEPTED
+
+    @property
+    def driven_elsewhere(self) -> bool:
+        return self.result == runner_pb2.DISPATCH_RESULT_LEASE_HELD_ELSEWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What came of an attempt; `seconds` is the longest that the next one may be off."""
+
+    waiting_reason: str
+    seconds: float = float("inf")
+
+
+class _NotAdmitted(Exception):
+    """The turn was begun, or has ended, or another replica has claimed it meanwhile."""
+
+
+class Dispatcher:
+    """Any number of replicas may run it: a turn is claimed by one at a time."""
+
+    def __init__(
+        self,
+        store: DispatchStore,
+        journal: JournalStore,
+        leases: Leases,
+        runners: Runners,
+        clock: Clock,
+        *,
+        pool: str,
+        window: float,
+    ) -> None:
+        """`window`: seconds after which a turn that no runner began has failed."""
+        self._store = store
+        self._journal = journal
+        self._leases = leases
+        self._runners = runners
+        self._clock = clock
+        self._pool = pool
+        self._window = window
+        self._bell = Bell(clock)
+        self._failures = Failures("dispatching a turn")
+        self._running = 0
+        # Two choices at once would see the same loads and pick the same runner.
+        self._choice = asyncio.Lock()
+        self._known: list[Runner] = []
+        self._known_at = float("-inf")
+
+    def wake(self) -> None:
+        """A turn was admitted."""
+        self._bell.ring()
+
+    async def run(self) -> None:
+        """Dispatch until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            step = partial(self._step, tasks)
+            await forever("claiming turns", step, clock=self._clock, longest_delay=2.0)
+
+    async def _step(self, tasks: asyncio.TaskGroup) -> None:
+        free = _CONCURRENT - self._running
+        claims = await self._store.claim(free, hold=_HOLD, window=self._window) if free else []
+        for claim in claims:
+            self._running += 1
+            tasks.create_task(self._handle(claim))
+        if not claims:
+            due = await self._store.next_due()
+            await self._bell.wait(_IDLE if due is None else min(max(due, _SHORTEST), _IDLE))
+
+    async def _handle(self, claim: Claim) -> None:
+        try:
+            await self._postpone(claim, await self._bounded(claim))
+        except asyncio.CancelledError:
+            await self._hand_back(claim)
+            raise
+        except Exception as error:  # noqa: BLE001 (logged; the claim ends by itself)
+            self._failures.report(error)
+        else:
+            self._failures.clear()
+        finally:
+            self._running -= 1
+            self._bell.ring()
+
+    async def _postpone(self, claim: Claim, outcome: _Outcome | None) -> None:
+        if outcome is not None:
+            seconds = min(claim.back_off, outcome.seconds)
+            await self._store.postpone(claim, seconds, outcome.waiting_reason, window=self._window)
+
+    async def _hand_back(self, claim: Claim) -> None:
+        """Let another replica go on at once: this one stops."""
+        with suppress(Exception):
+            async with asyncio.timeout(_HAND_BACK):
+                await self._store.postpone(claim, 0.0, "its dispatcher stopped", window=self._window)
+
+    async def _bounded(self, claim: Claim) -> _Outcome | None:
+        try:
+            async with asyncio.timeout(_ATTEMPT):
+                return await self._attempt(claim)
+        except _NotAdmitted:
+            return None
+        except TimeoutError:
+            return _Outcome("runners take too long to answer")
+        except MoorageError as error:
+            return _Outcome(str(error))
+
+    async def _attempt(self, claim: Claim) -> _Outcome | None:
+        if claim.overdue:
+            await self._journal.give_up(claim.key, claim.turn_id, self._window)
+            return None
+        driver = await self._driver(claim)
+        return await (self._offer_to_pool(claim) if driver is None else self._offer_to_driver(claim, driver))
+
+    async def _driver(self, claim: Claim) -> Lease | None:
+        """The live lease of the runner that drives the session; a service's lease does not count."""
+        lease = await self._leases.get(claim.key.resource, timeout=_ANSWER)
+        return lease if lease and lease.live and lease.labels.get("role") == _DRIVER else None
+
+    async def _offer_to_driver(self, claim: Claim, driver: Lease) -> _Outcome:
+        """No other runner could take the session while the lease is live."""
+        answer = await self._offer(claim, driver.holder, driver.endpoint)
+        if answer.accepted:
+            return _Outcome(answer.words)
+        expire_time = driver.expire_time.ToDatetime(tzinfo=UTC)
+        left = (expire_time - self._clock.now()).total_seconds()
+        return _Outcome(
+            f"{answer.words}, and drives the session until {expire_time:%H:%M:%S}", max(left, _SOON)
+        )
+
+    async def _offer_to_pool(self, claim: Claim) -> _Outcome:
+        found = candidates(self._pool, claim.profile, await self._live_runners())
+        refused: dict[str, str] = {}
+        while runner := await self._pick(claim, found, refused):
+            answer = await self._offer(claim, runner.holder, runner.endpoint)
+            if answer.driven_elsewhere:
+                driver = await self._driver(claim)
+                return (
+                    _Outcome(answer.words) if driver is None else await self._offer_to_driver(claim, driver)
+                )
+            if answer.accepted:
+                return _Outcome(answer.words)
+            refused[runner.endpoint] = answer.words
+        return _Outcome(found.why_none(refused))
+
+    async def _pick(self, claim: Claim, found: Candidates, refused: dict[str, str]) -> Runner | None:
+        async with self._choice:
+            runner = found.pick(await self._store.loads(claim), claim.endpoint, refused)
+            if runner is not None:
+                await self._count(claim, runner.endpoint)
+        return runner
+
+    async def _count(self, claim: Claim, endpoint: str) -> None:
+        if not await self._store.offer(claim, endpoint):
+            raise _NotAdmitted
+
+    async def _live_runners(self) -> list[Runner]:
+        if self._clock.boottime() - self._known_at > _KNOWN:
+            leases = await self._leases.list_live(PREFIX)
+            self._known = [runner_of(lease.holder, lease.endpoint, lease.labels) for lease in leases]
+            self._known_at = self._clock.boottime()
+        return self._known
+
+    async def _offer(self, claim: Claim, holder: str, endpoint: str) -> _Answer:
+        try:
+            # The client's request goes on here, whichever process and whenever it is.
+            with use_traceparent(claim.traceparent):
+                async with asyncio.timeout(_ANSWER):
+                    response = await self._runners.dispatch(
+                        endpoint, *claim.key, claim.turn_id, claim.traceparent
+                    )
+        except (TimeoutError, MoorageError):
+            return _Answer(runner_pb2.DISPATCH_RESULT_UNSPECIFIED, f"runner {holder} cannot be reached")
+        words = _REFUSALS.get(response.result, "has taken the turn")
+        return _Answer(response.result, f"runner {holder} {words}")
