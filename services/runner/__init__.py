@@ -1,0 +1,1 @@
+"""The runner: drives agents. Holds leases, speaks the Agent Client Protocol, journals what agents do."""

@@ -1,0 +1,1 @@
+"""What the runner calls: the journal, workspaces and the processes in them."""

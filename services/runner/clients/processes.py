@@ -1,0 +1,260 @@
+"""A process in a workspace, over one Exec stream; its stdin and stdout are the agent's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+from moorage.common.v1.grant_pb2 import Grant
+from moorage.workspace.v1 import workspace_pb2
+from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceAsyncStub, WorkspaceServiceStub
+
+from services.common.channels import Channels
+from services.common.clock import Clock
+from services.common.errors import Cancelled, DependencyUnavailable, MoorageError
+from services.common.status import from_rpc_error
+from services.runner.endings import UNCERTAIN
+from services.runner.interrupts import background
+from services.runner.pipes import Pipe, Tail
+
+_CHUNK: Final = 64 * 1024
+
+ExecCall = grpc.aio.StreamStreamCall[workspace_pb2.ExecRequest, workspace_pb2.ExecResponse]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnd:
+    """How a process ended: an exit code, or a signal, or nobody knows because of an error."""
+
+    exit_code: int | None = None
+    signal: str = ""
+    error: MoorageError | None = None
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the whole process group is known to be dead: a refusal says so, a cut stream does not."""
+        return not isinstance(self.error, UNCERTAIN)
+
+
+class Process:
+    """One task reads the stream and another writes it, so that no caller's cancellation cuts it."""
+
+    def __init__(self, call: ExecCall, clock: Clock) -> None:
+        """Nothing has been sent on the call yet."""
+        self._call = call
+        self._clock = clock
+        self._stdin = _Outgoing(call)
+        self._stdout = Pipe()
+        self._stderr = Tail()
+        self._started: asyncio.Future[workspace_pb2.ExecStarted] = _future()
+        self._ended: asyncio.Future[ProcessEnd] = _future()
+        self._listening_since: float | None = None
+        self._cut = False
+
+    @property
+    def stderr(self) -> str:
+        """The last that it said on stderr."""
+        return self._stderr.text
+
+    @property
+    def end(self) -> ProcessEnd | None:
+        """How it ended; None while it runs."""
+        return self._ended.result() if self._ended.done() else None
+
+    @property
+    def silence(self) -> float:
+        """Seconds for which nothing came; 0 while nobody takes what comes."""
+        since = self._listening_since
+        return 0.0 if since is None else self._clock.boottime() - since
+
+    async def started(self) -> workspace_pb2.ExecStarted:
+        """Wait until it runs; raises what the workspace says when it could not be started."""
+        return await asyncio.shield(self._started)
+
+    async def read(self) -> bytes:
+        """The next of stdout; b"" at its end."""
+        return await self._stdout.get()
+
+    async def write(self, data: bytes) -> None:
+        """Send to stdin, whole even when the caller is cancelled; ConnectionError when it has ended.
+
+        Returns when the transport took it, so a process that does not read slows its caller down.
+        """
+        pieces = [data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK)]
+        await self._stdin.send(*(workspace_pb2.ExecRequest(stdin=piece) for piece in pieces))
+
+    async def close_stdin(self) -> None:
+        """Send the end of input."""
+        await self._stdin.send(workspace_pb2.ExecRequest(close_stdin=workspace_pb2.CloseStdin()))
+
+    async def signal(self, name: str) -> None:
+        """Send a signal, e.g. `SIGTERM`, to the process group, before input that waits."""
+        request = workspace_pb2.ExecRequest(signal=workspace_pb2.ExecSignal(name=name))
+        await asyncio.shield(self._stdin.send_first(request))
+
+    def show(self, grant: Grant) -> None:
+        """Show a renewed grant, before anything that waits to be sent."""
+        self._stdin.send_first(workspace_pb2.ExecRequest(grant=grant))
+
+    def discard(self) -> None:
+        """Nobody reads stdout any more."""
+        self._stdout.discard()
+
+    async def wait(self) -> ProcessEnd:
+        """Wait for the end, which comes after all output: somebody must read, or have it discarded."""
+        return await asyncio.shield(self._ended)
+
+    def cut(self) -> None:
+        """Cut the stream, with which the process group dies; nobody confirms it."""
+        self._cut = True
+        self._call.cancel()
+
+    async def run(self, start: workspace_pb2.ExecStart) -> None:
+        """Start it and pump both directions until it has ended."""
+        self._stdin.send_first(workspace_pb2.ExecRequest(start=start))
+        async with background(self._stdin.run()):
+            end = await self._receive()
+        self._ended.set_result(end)
+        self._stdout.close()
+        if not self._started.done():
+            error = end.error or DependencyUnavailable(dependency="workspace", cause="it never started")
+            _fail(self._started, error)
+
+    async def _receive(self) -> ProcessEnd:
+        try:
+            return await self._until_end()
+        except grpc.aio.AioRpcError as error:
+            return ProcessEnd(error=from_rpc_error(error))
+        except asyncio.CancelledError:
+            if not self._cut:
+                raise
+            return ProcessEnd(error=Cancelled())
+        finally:
+            self._listening_since = None
+
+    async def _until_end(self) -> ProcessEnd:
+        while True:
+            self._listening_since = self._clock.boottime()
+            message = await self._call.read()
+            self._listening_since = None
+            if not isinstance(message, workspace_pb2.ExecResponse):
+                cause = "the stream ended before the process"
+                return ProcessEnd(error=DependencyUnavailable(dependency="workspace", cause=cause))
+            if message.HasField("ended"):
+                return _end_of(message.ended)
+            await self._take(message)
+
+    async def _take(self, message: workspace_pb2.ExecResponse) -> None:
+        if message.HasField("stdout"):
+            await self._stdout.put(message.stdout)
+        elif message.HasField("stderr"):
+            self._stderr.add(message.stderr)
+        elif message.HasField("started") and not self._started.done():
+            self._started.set_result(message.started)
+
+
+class Processes:
+    """Starts processes in workspaces."""
+
+    def __init__(self, channels: Channels, clock: Clock) -> None:
+        """Channels to the workspace instances."""
+        self._channels = channels
+        self._clock = clock
+
+    @asynccontextmanager
+    async def start(self, endpoint: str, start: workspace_pb2.ExecStart) -> AsyncIterator[Process]:
+        """A process that lives as long as the block at most; `started` tells whether it began."""
+        stub: WorkspaceServiceAsyncStub = WorkspaceServiceStub(self._channels.to(endpoint))
+        call = stub.Exec()
+        process = Process(call, self._clock)
+        try:
+            async with background(process.run(start)):
+                yield process
+        finally:
+            call.cancel()
+
+
+class _Outgoing:
+    """Messages to a process, written one after another by one task."""
+
+    def __init__(self, call: ExecCall) -> None:
+        self._call = call
+        self._waiting: deque[tuple[workspace_pb2.ExecRequest, asyncio.Future[None]]] = deque()
+        self._filled = asyncio.Event()
+        self._broken = False
+
+    async def send(self, *requests: workspace_pb2.ExecRequest) -> None:
+        """Return when all are written, in this order; ConnectionError when they cannot be."""
+        waiting = [(request, _future()) for request in requests]
+        self._waiting.extend(waiting)
+        self._filled.set()
+        if self._broken:
+            self._fail_all()
+        for _, written in waiting:
+            await asyncio.shield(written)
+
+    def send_first(self, request: workspace_pb2.ExecRequest) -> asyncio.Future[None]:
+        """Send before what waits; the future tells when it is written, or ConnectionError."""
+        written = _future()
+        self._waiting.appendleft((request, written))
+        self._filled.set()
+        if self._broken:
+            self._fail_all()
+        return written
+
+    async def run(self) -> None:
+        """Write until the stream breaks; its reader learns why."""
+        try:
+            while True:
+                await self._filled.wait()
+                self._filled.clear()
+                await self._write_all()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return
+        finally:
+            self._broken = True
+            self._fail_all()
+
+    async def _write_all(self) -> None:
+        while self._waiting:
+            request, written = self._waiting.popleft()
+            try:
+                await self._call.write(request)
+            except BaseException:
+                _fail(written, _ended())
+                raise
+            written.set_result(None)
+
+    def _fail_all(self) -> None:
+        while self._waiting:
+            _fail(self._waiting.popleft()[1], _ended())
+
+
+def _future() -> asyncio.Future[Any]:
+    return asyncio.get_running_loop().create_future()
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    future.set_exception(error)
+    # Nobody may be waiting; then it is no news.
+    future.exception()
+
+
+def _ended() -> ConnectionError:
+    return ConnectionResetError("the process has ended")
+
+
+def _end_of(ended: workspace_pb2.ExecEnded) -> ProcessEnd:
+    match ended.WhichOneof("how"):
+        case "exit_code":
+            return ProcessEnd(exit_code=ended.exit_code)
+        case "signal":
+            return ProcessEnd(signal=ended.signal)
+        case how:
+            cause = f"the process ended by {how or 'nothing'}"
+            return ProcessEnd(error=DependencyUnavailable(dependency="workspace", cause=cause))

@@ -1,0 +1,75 @@
+"""What went wrong with an agent, as the ending of its turn."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from moorage.common.v1.errors_pb2 import ErrorReason
+from moorage.common.v1.turn_pb2 import EndReason
+
+from services.common.errors import MoorageError
+from services.runner.acp.errors import (
+    AgentAuthRequired,
+    AgentError,
+    AgentRefused,
+    UnsupportedContent,
+)
+from services.runner.clients.processes import ProcessEnd
+from services.runner.endings import NOT_OURS, TurnAbandoned, TurnFailed
+
+
+def start_failure(error: MoorageError, install: str) -> TurnFailed:
+    """The command could not be started, or the workspace went away; `install` says what may help.
+
+    Raises TurnAbandoned where the fence refused it.
+    """
+    if error.reason in NOT_OURS:
+        raise TurnAbandoned.after(error) from error
+    if error.reason == ErrorReason.ERROR_REASON_EXEC_START_FAILED:
+        return TurnFailed.because(EndReason.END_REASON_AGENT_START_FAILED, error, install=install)
+    return TurnFailed.because(EndReason.END_REASON_WORKSPACE_LOST, error)
+
+
+def process_failure(end: ProcessEnd, stderr: str) -> TurnFailed:
+    """The agent's process ended before the turn did; TurnAbandoned is raised where the fence ended it."""
+    if end.error is not None:
+        if end.error.reason in NOT_OURS:
+            raise TurnAbandoned.after(end.error)
+        return TurnFailed.because(EndReason.END_REASON_WORKSPACE_LOST, end.error, stderr=stderr)
+    how = f"by signal {end.signal}" if end.signal else f"with exit code {end.exit_code}"
+    return TurnFailed(
+        EndReason.END_REASON_AGENT_EXITED,
+        f"the agent ended {how}" + (f": {_last_line(stderr)}" if stderr else ""),
+        exit_code=end.exit_code,
+        signal=end.signal,
+        stderr=stderr,
+    )
+
+
+def agent_failure(error: AgentError, stderr: str, login: str) -> TurnFailed:
+    """The agent answered with an error, wants a login (`login` says how), or breaks its protocol."""
+    if isinstance(error, AgentAuthRequired):
+        methods = [asdict(method) for method in error.methods]
+        return TurnFailed(
+            EndReason.END_REASON_AGENT_AUTH_REQUIRED,
+            str(error),
+            methods=json.dumps(methods),
+            login=login,
+            stderr=stderr,
+        )
+    code = "UNSUPPORTED_CONTENT" if isinstance(error, UnsupportedContent) else ""
+    return TurnFailed(
+        EndReason.END_REASON_AGENT_PROTOCOL_ERROR, str(error), code=code, stderr=stderr, **_details(error)
+    )
+
+
+def _details(error: AgentError) -> dict[str, object]:
+    if not isinstance(error, AgentRefused):
+        return {}
+    data = "" if error.data is None else json.dumps(error.data)
+    return {"method": error.method, "agent_code": error.code, "agent_message": error.message, "data": data}
+
+
+def _last_line(text: str) -> str:
+    return text.splitlines()[-1]

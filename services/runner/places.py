@@ -1,0 +1,94 @@
+"""Where a turn's agent runs: the session's workspace, resolved, ready and claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from moorage.common.v1.errors_pb2 import ErrorReason
+from moorage.common.v1.turn_pb2 import EndReason
+from moorage.session.v1.journal_pb2 import BeginTurnResponse
+
+from services.common.clock import Clock
+from services.common.errors import MoorageError
+from services.common.loops import Failures
+from services.fencing.leases import HeldLease
+from services.runner.clients.workspaces import Workspaces
+from services.runner.endings import NOT_OURS, UNCERTAIN, TurnAbandoned, TurnFailed
+
+_FIRST_DELAY: Final = 0.1
+_LONGEST_DELAY: Final = 2.0
+_PROVISIONING: Final = "PROVISIONING"
+_LOST: Final = "LOST"
+
+Tell = Callable[[str], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A claimed workspace; `root` is the absolute path of the agent's working directory."""
+
+    project: str
+    workspace_id: str
+    root: str
+    endpoint: str
+    provider: str
+
+
+class Preparation:
+    """Waits for the workspaces of turns, and claims them."""
+
+    def __init__(self, workspaces: Workspaces, clock: Clock) -> None:
+        """One for all turns."""
+        self._workspaces = workspaces
+        self._clock = clock
+
+    async def run(self, project: str, begun: BeginTurnResponse, lease: HeldLease, tell: Tell) -> Place:
+        """The claimed place; TurnFailed when there will be none.
+
+        `tell` is told in words what is waited for, whenever that changes.
+        """
+        failures = Failures("preparing a workspace")
+        told = ""
+        while True:
+            try:
+                return await self._prepare(project, begun, lease)
+            except MoorageError as error:
+                obstacle = error
+            if not _may_pass(obstacle):
+                raise _failure(obstacle) from obstacle
+            failures.report(obstacle)
+            if str(obstacle) != told:
+                told = str(obstacle)
+                await tell(told)
+            await self._wait(project, begun.workspace_id, failures)
+
+    async def _prepare(self, project: str, begun: BeginTurnResponse, lease: HeldLease) -> Place:
+        found = await self._workspaces.resolve(project, begun.workspace_id, begun.binding)
+        await self._workspaces.claim(found.endpoint, lease.grant, project, begun.workspace_id)
+        return Place(project, begun.workspace_id, found.root, found.endpoint, found.provider)
+
+    async def _wait(self, project: str, workspace_id: str, failures: Failures) -> None:
+        await self._clock.sleep(failures.back_off(_FIRST_DELAY, _LONGEST_DELAY))
+        try:
+            await self._workspaces.wait_settled(project, workspace_id)
+        except MoorageError:
+            # The next try tells.
+            return
+
+
+def _may_pass(error: MoorageError) -> bool:
+    if error.reason == ErrorReason.ERROR_REASON_WORKSPACE_NOT_READY:
+        return error.metadata.get("state") == _PROVISIONING
+    return isinstance(error, UNCERTAIN)
+
+
+def _failure(error: MoorageError) -> Exception:
+    if error.reason in NOT_OURS:
+        return TurnAbandoned.after(error)
+    if error.reason == ErrorReason.ERROR_REASON_BINDING_UNRESOLVED:
+        return TurnFailed.because(EndReason.END_REASON_BINDING_UNRESOLVED, error)
+    if error.metadata.get("state") == _LOST:
+        return TurnFailed.because(EndReason.END_REASON_WORKSPACE_LOST, error)
+    return TurnFailed.because(EndReason.END_REASON_PREPARE_FAILED, error)
