@@ -38,7 +38,8 @@ class KeyCache:
         self._clock = clock
         self._keys: Mapping[str, Ed25519PublicKey] = {}
         self._fetching = asyncio.Lock()
-        self._fetches = 0
+        self._begun = 0
+        self._completed = 0
         self._fetched_at = float("-inf")
         self._failure: KeysUnavailable | None = None
 
@@ -63,9 +64,9 @@ class KeyCache:
         """
         if kid in self._keys:
             return self._keys[kid]
-        arrived_at = self._fetches
+        arrived_at = self._begun
         async with self._fetching:
-            if kid not in self._keys and self._fetches == arrived_at:
+            if kid not in self._keys and self._completed <= arrived_at:
                 await self._clock.sleep(self._fetched_at + _UNKNOWN_KEY_INTERVAL - self._clock.boottime())
                 await self._fetch()
         if kid not in self._keys and self._failure:
@@ -77,14 +78,14 @@ class KeyCache:
         return _REFRESH_INTERVAL
 
     async def _fetch(self) -> None:
-        self._fetches += 1
+        self._begun += 1
         self._fetched_at = self._clock.boottime()
         try:
             response = await self._client.list_keys(_FETCH_TIMEOUT)
             if not response.keys:
                 raise KeysUnavailable(cause="owner has none")
         except MoorageError as error:
-            self._failure = KeysUnavailable(cause=str(error))
+            self._completed, self._failure = self._begun, KeysUnavailable(cause=str(error))
             raise self._failure from error
-        self._failure = None
+        self._completed, self._failure = self._begun, None
         self._keys = {key.kid: Ed25519PublicKey.from_public_bytes(key.public_key) for key in response.keys}
