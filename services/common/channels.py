@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Self, TypeVar
 
 import grpc
 
 from services.common.tracing import TracingChannel
+
+_CallT = TypeVar("_CallT", bound=grpc.aio.Call)
 
 MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
 
@@ -62,3 +66,16 @@ class Channels:
     async def __aexit__(self, *_: object) -> None:
         """Close."""
         await self.close()
+
+
+@contextmanager
+def cancelling(call: _CallT) -> Iterator[_CallT]:
+    """A streaming call that ends with the block: `with cancelling(stub.Watch(request)) as call:`.
+
+    grpc.aio does not cancel a stream whose reader is cancelled before the first message, nor one
+    that is dropped: its server would go on until the next garbage collection.
+    """
+    try:
+        yield call
+    finally:
+        call.cancel()

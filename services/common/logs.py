@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Final
+from typing import Final, TextIO
 
 import structlog
 from opentelemetry import trace
@@ -19,8 +19,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 _QUIET: Final = ("asyncio", "grpc", "grpc._cython", "opentelemetry", "alembic", "sqlalchemy")
 
 
-def configure_logging(settings: CommonSettings, service: str) -> None:
-    """Send structlog's and the standard library's records to stderr in one format."""
+def configure_logging(settings: CommonSettings, service: str, stream: TextIO | None = None) -> None:
+    """Send structlog's and the standard library's records to stderr (or `stream`) in one format."""
     shared = _shared(service)
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
@@ -29,7 +29,7 @@ def configure_logging(settings: CommonSettings, service: str) -> None:
             *_rendered(settings.log_format),
         ],
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers[:] = [handler]

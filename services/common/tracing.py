@@ -92,6 +92,8 @@ class _Traced:
         except BaseException:
             span.end()
             raise
+        # Not by a finalizer: it would run inside a garbage collection, and ending a span there
+        # changes context variables under the hands of the interpreter (it crashes CPython 3.11).
         call.add_done_callback(partial(_finish, span))
         return call
 

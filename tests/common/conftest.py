@@ -1,0 +1,95 @@
+"""A served echo service and its caller."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import structlog
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from services.common.channels import open_channel
+from services.common.logs import configure_logging
+from services.common.serving import ServiceServer
+from services.common.settings import ServiceSettings
+from tests.common.echo import SERVICE, Caller, Echo
+
+_exporter = InMemorySpanExporter()
+
+
+def pytest_configure() -> None:
+    """OpenTelemetry takes one provider per process."""
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(_exporter))
+    trace.set_tracer_provider(provider)
+
+
+@pytest.fixture
+def spans() -> InMemorySpanExporter:
+    """The spans that ended in this test."""
+    _exporter.clear()
+    return _exporter
+
+
+@pytest.fixture
+def settings() -> ServiceSettings:
+    """A free port, short waits."""
+    return ServiceSettings(listen="127.0.0.1:0", shutdown_grace=0.2, readiness_interval=0.05)
+
+
+class Logs:
+    """What a service wrote."""
+
+    def __init__(self, stream: io.StringIO) -> None:
+        self._stream = stream
+
+    @property
+    def text(self) -> str:
+        return self._stream.getvalue()
+
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        parsed = [json.loads(line) for line in self.text.splitlines()]
+        return [line for line in parsed if line["event"] == event]
+
+
+@pytest.fixture
+def logs(settings: ServiceSettings) -> Iterator[Logs]:
+    """Logs as a service writes them, put back afterwards."""
+    root, stream = logging.getLogger(), io.StringIO()
+    handlers, level, raises = root.handlers[:], root.level, logging.raiseExceptions
+    configure_logging(settings.model_copy(update={"log_level": "debug"}), "test", stream)
+    yield Logs(stream)
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.raiseExceptions = raises
+
+
+@pytest.fixture
+def echo() -> Echo:
+    """The servicer."""
+    return Echo()
+
+
+@pytest.fixture
+async def server(settings: ServiceSettings, echo: Echo) -> AsyncIterator[ServiceServer]:
+    """A server of the echo service, started."""
+    server = ServiceServer(settings, name="test")
+    server.add(echo.add_to, SERVICE)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def caller(server: ServiceServer) -> AsyncIterator[Caller]:
+    """Calls the echo service over a channel as services open it."""
+    async with open_channel(server.endpoint) as channel:
+        yield Caller(channel)
