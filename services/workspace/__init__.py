@@ -1,0 +1,1 @@
+"""The workspace service: directories that agents work on, and the processes in them."""

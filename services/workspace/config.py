@@ -1,0 +1,79 @@
+"""Settings of a workspace instance: flags, MOORAGE_WORKSPACE_*, then MOORAGE_*."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import SettingsConfigDict
+
+from services.common.settings import (
+    DatabaseSettings,
+    ListenAddress,
+    PositiveSeconds,
+    Seconds,
+    ServiceSettings,
+)
+
+
+class WorkspaceSettings(ServiceSettings, DatabaseSettings):
+    """All settings; durations are in seconds, paths absolute and without links once read."""
+
+    model_config = SettingsConfigDict(env_prefix="MOORAGE_WORKSPACE_")
+
+    listen: ListenAddress = Field(
+        "127.0.0.1:7802", description="HOST:PORT to serve on; port 0 takes a free one"
+    )
+    owner_address: str = Field("127.0.0.1:7800", description="gRPC target of owner")
+    instance_id: str = Field(
+        "local",
+        description="holds the lease instances/ID; different for each instance, the same when it starts again",
+        pattern=r"^[A-Za-z0-9_-]{1,64}$",
+    )
+    root: Path = Field(
+        Path(), validate_default=True, description="directory in which supplied directories must lie"
+    )
+    default_directory: Path | None = Field(
+        None, description="directory of sessions that name none; absolute, inside the root"
+    )
+    state_directory: Path = Field(
+        Path(".moorage/workspaces"),
+        validate_default=True,
+        description="directory in which provisioned directories are made",
+    )
+    provision_enabled: bool = Field(True, description="make new directories; removal always works")
+    provision_timeout: PositiveSeconds = Field(900.0, description="until a workspace that is not made fails")
+    first_retry: PositiveSeconds = Field(0.2, description="before failed work is tried again; doubles")
+    longest_retry: PositiveSeconds = Field(15.0, description="between later tries")
+    lease_ttl: float = Field(15.0, description="length of the instance's lease", ge=2, le=3600)
+    max_clock_skew: PositiveSeconds = Field(1.0, description="by which clocks of services may be apart")
+    expiry_margin: PositiveSeconds = Field(
+        1.0,
+        description="before a grant's end at which its processes are killed; at most a quarter of what is left",
+    )
+    predecessor_grace: Seconds = Field(
+        2.0, description="that a predecessor's shims have to clean up before everything is killed"
+    )
+
+    @field_validator("root", "default_directory", "state_directory")
+    @classmethod
+    def _resolve(cls, path: Path | None) -> Path | None:
+        return None if path is None else path.resolve()
+
+    @field_validator("default_directory", mode="before")
+    @classmethod
+    def _check_absolute(cls, value: object) -> object:
+        if isinstance(value, str | Path) and not Path(value).is_absolute():
+            raise ValueError("must be an absolute path")
+        return value
+
+    @model_validator(mode="after")
+    def _check_directories(self) -> Self:
+        if not self.root.is_dir():
+            raise ValueError(f"--root: {self.root} is not a directory")
+        if self.default_directory is not None and not self.default_directory.is_relative_to(self.root):
+            raise ValueError(f"--default-directory: {self.default_directory} lies outside --root {self.root}")
+        if self.root.is_relative_to(self.state_directory):
+            raise ValueError(f"--state-directory: {self.state_directory} must not contain --root {self.root}")
+        return self

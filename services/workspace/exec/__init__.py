@@ -1,0 +1,1 @@
+"""Execs: processes that die when they must, whatever they did to get away."""

@@ -1,0 +1,134 @@
+"""The instance's side of the fork server: one per instance, made before anything else runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import socket
+import subprocess
+import sys
+import termios
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from services.workspace.exec import shim
+from services.workspace.exec.marker import FORK_SERVER, Marker
+from services.workspace.exec.pipes import ReadEnd, WriteEnd
+from services.workspace.exec.process import Process, StartFailed, Streams
+
+_SCRIPT: Final = str(Path(shim.__file__).resolve())
+_SEND_TIMEOUT: Final = 1.0
+
+
+class ForkServer:
+    """Makes processes without forking this process, which has threads and channels.
+
+    When it is found dead, a new one is started; the execs of the old one are not affected.
+    """
+
+    def __init__(self) -> None:
+        """Not started yet."""
+        self._environment: dict[str, str] = {}
+        self._control: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def prepare(self, marker: Marker) -> None:
+        """Start it; its own environment carries the instance's marker."""
+        self._environment = marker.of(FORK_SERVER).environment()
+        self._drop()
+        self._start()
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-I", "-S", "-X", "utf8", _SCRIPT, str(theirs.fileno())]
+        with theirs:
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=(theirs.fileno(),),
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        ours.settimeout(_SEND_TIMEOUT)
+        self._control = ours
+        return ours
+
+    def spawn(self, directory: int, terminal: tuple[int, int] | None) -> Process:
+        """Make a shim; its process starts nothing before Process.start. StartFailed says why not.
+
+        `directory` is an open descriptor, which stays the caller's; `terminal` is (columns, rows).
+        """
+        try:
+            return self._spawn(directory, terminal)
+        except OSError as error:
+            raise StartFailed(error.strerror or str(error)) from error
+
+    def _spawn(self, directory: int, terminal: tuple[int, int] | None) -> Process:
+        with ExitStack() as theirs, ExitStack() as ours:
+            connection, remote = socket.socketpair()
+            ours.callback(connection.close)
+            theirs.callback(remote.close)
+            make = _make_pipes if terminal is None else _make_terminal
+            streams, descriptors = make(theirs, ours)
+            if terminal is not None:
+                resize(descriptors[0], *terminal)
+            self._send([remote.fileno(), directory, *descriptors])
+            process = Process(connection, streams)
+            ours.pop_all()
+            return process
+
+    def _send(self, descriptors: Sequence[int]) -> None:
+        try:
+            socket.send_fds(self._connected(), [b"x"], descriptors)
+        except ConnectionError:
+            self._drop()
+            socket.send_fds(self._connected(), [b"x"], descriptors)
+
+    def _connected(self) -> socket.socket:
+        return self._control or self._start()
+
+    def _drop(self) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    async def close(self) -> None:
+        """End it; what still runs under its shims lives on until those are told."""
+        await asyncio.to_thread(self._drop)
+
+
+def _own(stack: ExitStack, fd: int) -> int:
+    stack.callback(os.close, fd)
+    return fd
+
+
+def _make_pipes(theirs: ExitStack, ours: ExitStack) -> tuple[Streams, list[int]]:
+    stdin_reader, stdin_writer = os.pipe()
+    _own(theirs, stdin_reader), _own(ours, stdin_writer)
+    stdout_reader, stdout_writer = os.pipe()
+    _own(ours, stdout_reader), _own(theirs, stdout_writer)
+    stderr_reader, stderr_writer = os.pipe()
+    _own(ours, stderr_reader), _own(theirs, stderr_writer)
+    streams = Streams(WriteEnd(stdin_writer), ReadEnd(stdout_reader), ReadEnd(stderr_reader))
+    return streams, [stdin_reader, stdout_writer, stderr_writer]
+
+
+def _make_terminal(theirs: ExitStack, ours: ExitStack) -> tuple[Streams, list[int]]:
+    controller, device = pty.openpty()
+    _own(ours, controller), _own(theirs, device)
+    # Reading and writing end apart from each other, so each has its own descriptor.
+    writer = _own(ours, os.dup(controller))
+    return Streams(WriteEnd(writer), ReadEnd(controller), None), [device, device, device]
+
+
+def resize(fd: int, columns: int, rows: int) -> None:
+    """Set a terminal's size; its foreground processes get SIGWINCH."""
+    termios.tcsetwinsize(fd, (rows, columns))

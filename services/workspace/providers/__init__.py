@@ -1,0 +1,1 @@
+"""Ways to make workspaces, behind one registry (W8)."""

@@ -1,0 +1,51 @@
+"""Where a workspace's processes run, judged anew at each use."""
+
+from __future__ import annotations
+
+from services.workspace.exec.process import Process
+from services.workspace.providers.registry import Provider, Registry, Unusable, Vanished
+from services.workspace.store.workspaces import WorkspaceStore
+from services.workspace.workspaces import (
+    BindingUnresolved,
+    Origin,
+    Workspace,
+    WorkspaceState,
+    check_ready,
+    not_ready,
+)
+
+
+class Resolver:
+    """Finds the provider of a workspace and notices directories that are gone."""
+
+    def __init__(self, store: WorkspaceStore, registry: Registry) -> None:
+        """The providers of this instance."""
+        self._store = store
+        self._registry = registry
+
+    async def resolve(self, workspace: Workspace, directory: str) -> Provider:
+        """The provider in whose hands a binding to `directory` is; BindingUnresolved, WorkspaceNotReady."""
+        if directory != workspace.root:
+            raise BindingUnresolved(kind="local", cause=f"the workspace is {workspace.root}, not {directory}")
+        provider = self._registry.get(check_ready(workspace).provider)
+        try:
+            provider.check(workspace)
+        except Unusable as error:
+            await self._refuse(workspace, error)
+        return provider
+
+    async def spawn(self, workspace: Workspace, directory: str, terminal: tuple[int, int] | None) -> Process:
+        """What a command can be started with; WorkspaceNotReady, InvalidArgument, StartFailed."""
+        provider = self._registry.get(check_ready(workspace).provider)
+        try:
+            return provider.spawn(workspace, directory, terminal)
+        except Unusable as error:
+            await self._refuse(workspace, error)
+            raise
+
+    async def _refuse(self, workspace: Workspace, error: Unusable) -> None:
+        """What we made and is gone is LOST; what was supplied may come back."""
+        if isinstance(error, Vanished) and workspace.origin is Origin.PROVISIONED:
+            await self._store.settle(workspace, WorkspaceState.LOST, state_reason=str(error))
+            workspace = await self._store.get(workspace.project, workspace.workspace_id)
+        raise not_ready(workspace, str(error)) from error

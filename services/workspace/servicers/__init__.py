@@ -1,0 +1,1 @@
+"""The contract's side of the workspace service."""

@@ -1,0 +1,148 @@
+"""Exec: one command per stream, fenced from its start to the death of its last process (W6, F6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from signal import SIGKILL
+
+from google.protobuf.duration_pb2 import Duration
+from moorage.workspace.v1 import workspace_pb2
+
+from services.common.clock import Clock
+from services.common.errors import Cancelled
+from services.common.logs import bind
+from services.fencing.verifier import GrantVerifier
+from services.workspace.exec.environment import OwnEnvironment
+from services.workspace.exec.execs import Exec, Execs
+from services.workspace.exec.input import Stdin
+from services.workspace.exec.output import Channel, copy_output
+from services.workspace.exec.process import Outcome, Process, StartFailed
+from services.workspace.exec.timeout import Timeout
+from services.workspace.fence import Fence, Shown
+from services.workspace.instance import Instance
+from services.workspace.resolving import Resolver
+from services.workspace.servicers.beside import beside
+from services.workspace.servicers.conversation import Conversation
+from services.workspace.servicers.frames import Command, command_of, first_of, signal_name
+from services.workspace.servicers.validity import Validity
+from services.workspace.workspaces import ExecStartFailed
+
+Frames = AsyncIterator[workspace_pb2.ExecRequest]
+Write = Callable[[workspace_pb2.ExecResponse], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecCalls:
+    """Runs one command for each call of Exec. `expiry_margin` is in seconds."""
+
+    instance: Instance
+    fence: Fence
+    execs: Execs
+    resolver: Resolver
+    verifier: GrantVerifier
+    environment: OwnEnvironment
+    clock: Clock
+    expiry_margin: float
+
+    async def run(self, frames: Frames, write: Write) -> None:
+        """From the first message to the last; when it returns or raises, all processes are dead."""
+        start = await first_of(frames)
+        command = command_of(start, self.environment)
+        self.instance.require()
+        shown = await self.fence.examine(command.project, command.workspace_id, start.grant)
+        bind(project=shown.session.project, session=shown.session.session_id)
+        which = self.execs.register(shown.session, command.workspace_id, shown.claims.token)
+        try:
+            async with beside(_until_refused(which)):
+                await self._run(which, shown, command, frames, write)
+        finally:
+            which.end(Cancelled())
+            self.execs.discard(which)
+            await self.execs.until_gone([which])
+
+    async def _run(self, which: Exec, shown: Shown, command: Command, frames: Frames, write: Write) -> None:
+        validity = Validity(which, shown.claims, self.clock, self.expiry_margin)
+        async with beside(validity.run()):
+            process = await self._admit(which, shown, command)
+            try:
+                pid = await self._start(which, process, command)
+                await write(_started(which, pid))
+                await self._converse(which, process, command, validity, frames, write)
+            finally:
+                process.streams.close()
+
+    async def _admit(self, which: Exec, shown: Shown, command: Command) -> Process:
+        """Write the token down, see lower execs dead, and make the process; it runs nothing yet."""
+        workspace = await self.fence.write_down(shown)
+        await self.execs.until_gone(self.execs.supersede(which))
+        # No suspension from this check to the attachment: what happens later finds the process and kills it.
+        which.check()
+        try:
+            process = await self.resolver.spawn(workspace, command.directory, command.terminal)
+        except StartFailed as error:
+            raise ExecStartFailed(command=command.arguments[0], cause=str(error)) from error
+        self.execs.attach(which, process)
+        return process
+
+    async def _start(self, which: Exec, process: Process, command: Command) -> int:
+        environment = command.environment | self.instance.marker.of(which.exec_id).environment()
+        try:
+            return await process.start(command.arguments, environment, terminal=process.streams.has_terminal)
+        except StartFailed as error:
+            which.check()
+            raise ExecStartFailed(command=command.arguments[0], cause=str(error)) from error
+
+    async def _converse(
+        self,
+        which: Exec,
+        process: Process,
+        command: Command,
+        validity: Validity,
+        frames: Frames,
+        write: Write,
+    ) -> None:
+        stdin = Stdin(
+            process.streams.stdin,
+            terminal=process.streams.has_terminal,
+            may_write=lambda: which.may_live,
+        )
+        conversation = Conversation(which, process, stdin, validity, self.execs, self.verifier)
+        timeout = Timeout(process, command.timeout, self.clock)
+        async with beside(conversation.run(frames), stdin.run(), timeout.run()):
+            await copy_output(process.streams, which.gone, lambda *piece: write(_output(*piece)))
+            outcome = await asyncio.shield(which.gone)
+            which.check()
+            await write(_ended(outcome, timeout))
+
+
+async def _until_refused(which: Exec) -> None:
+    raise await asyncio.shield(which.refused)
+
+
+def _started(which: Exec, pid: int) -> workspace_pb2.ExecResponse:
+    started = workspace_pb2.ExecStarted(exec_id=which.exec_id, pid=pid)
+    return workspace_pb2.ExecResponse(started=started)
+
+
+def _output(channel: Channel, data: bytes) -> workspace_pb2.ExecResponse:
+    if channel is Channel.STDOUT:
+        return workspace_pb2.ExecResponse(stdout=data)
+    return workspace_pb2.ExecResponse(stderr=data)
+
+
+def _ended(outcome: Outcome | None, timeout: Timeout) -> workspace_pb2.ExecResponse:
+    return workspace_pb2.ExecResponse(ended=_how(outcome, timeout))
+
+
+def _how(outcome: Outcome | None, timeout: Timeout) -> workspace_pb2.ExecEnded:
+    if timeout.fired and outcome is not None and outcome.killed:
+        after = Duration()
+        after.FromNanoseconds(round(timeout.seconds * 1e9))
+        return workspace_pb2.ExecEnded(timeout=workspace_pb2.ExecTimeout(after=after))
+    if outcome is None or outcome.exit_code is None:
+        # The shim's death is the command's, by SIGKILL, even if nobody is left to report it.
+        number = outcome.signal if outcome is not None and outcome.signal else SIGKILL
+        return workspace_pb2.ExecEnded(signal=signal_name(number))
+    return workspace_pb2.ExecEnded(exit_code=outcome.exit_code)

@@ -1,0 +1,87 @@
+"""The contract's messages, to and from the domain's values."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from moorage.common.v1 import binding_pb2
+from moorage.workspace.v1 import workspace_pb2
+
+from services.common.errors import InvalidArgument
+from services.common.validation import check_id, check_project, check_text
+from services.workspace.providers.local import NAME as LOCAL
+from services.workspace.providers.registry import Provider
+from services.workspace.workspaces import BindingUnresolved, Intent, Origin, Source, Workspace
+
+_KINDS: Final = {"cloud": "no cloud provider serves it here", "external": "no worker pool is served here"}
+
+
+def intent_of(request: workspace_pb2.ProvisionWorkspaceRequest) -> Intent:
+    """What is asked for, its fields checked."""
+    project = check_project(request.project)
+    workspace_id = check_id("workspace_id", request.workspace_id)
+    session_id = check_id("session_id", request.session_id)
+    if request.HasField("provision"):
+        provider = check_text("provision.provider", request.provision.provider) or LOCAL
+        return Intent(project, workspace_id, session_id, Source.PROVISION, provider, "")
+    if request.HasField("binding"):
+        directory = directory_of(request.binding)
+        if request.binding.origin == binding_pb2.BINDING_ORIGIN_PROVISIONED:
+            raise InvalidArgument.of("binding.origin", "must be SUPPLIED or absent")
+        return Intent(project, workspace_id, session_id, Source.BINDING, LOCAL, directory)
+    return Intent(project, workspace_id, session_id, Source.DEFAULT, LOCAL, "")
+
+
+def directory_of(binding: binding_pb2.Binding) -> str:
+    """The directory of a local binding; BindingUnresolved for every other kind (T10)."""
+    kind = binding.WhichOneof("kind")
+    if kind == "local":
+        return check_text("binding.local.directory", binding.local.directory)
+    raise BindingUnresolved(
+        kind=kind or "unknown", cause=_KINDS.get(kind or "", "this service knows no such kind")
+    )
+
+
+def binding(workspace: Workspace) -> binding_pb2.Binding:
+    """What the session stores."""
+    return binding_pb2.Binding(
+        origin=_origin(workspace.origin), local=binding_pb2.LocalBinding(directory=workspace.root)
+    )
+
+
+def workspace(stored: Workspace) -> workspace_pb2.Workspace:
+    """The contract's workspace."""
+    return workspace_pb2.Workspace(
+        project=stored.project,
+        workspace_id=stored.workspace_id,
+        session_id=stored.session_id,
+        provider=stored.provider,
+        origin=_origin(stored.origin),
+        state=workspace_pb2.WorkspaceState.Value(f"WORKSPACE_STATE_{stored.state}"),
+        state_reason=stored.state_reason,
+        root=stored.root,
+        instance_id=stored.instance_id,
+        endpoint=stored.endpoint,
+        token=stored.token,
+        create_time=_timestamp(stored.create_time),
+        update_time=_timestamp(stored.update_time),
+    )
+
+
+def provider(which: Provider) -> workspace_pb2.Provider:
+    """The contract's provider."""
+    return workspace_pb2.Provider(
+        name=which.name, enabled=which.enabled, root=which.root, default_directory=which.default_directory
+    )
+
+
+def _origin(origin: Origin) -> binding_pb2.BindingOrigin.ValueType:
+    return binding_pb2.BindingOrigin.Value(f"BINDING_ORIGIN_{origin}")
+
+
+def _timestamp(moment: datetime) -> Timestamp:
+    timestamp = Timestamp()
+    timestamp.FromDatetime(moment)
+    return timestamp

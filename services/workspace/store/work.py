@@ -1,0 +1,122 @@
+"""What states in transition ask for, and the instance that does it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from services.common.database import Database
+from services.workspace.store.rows import workspace_of
+from services.workspace.workspaces import Workspace
+
+
+class WorkStore:
+    """The work of one instance, and its row in `workspace.instances`."""
+
+    def __init__(self, database: Database, instance_id: str) -> None:
+        """The database must be open when a method is called."""
+        self._database = database
+        self._instance_id = instance_id
+
+    async def take_over(self, endpoint: str, token: int) -> None:
+        """Serve as this instance from now on: all its work is due, and others are sent to `endpoint`."""
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                """
+                INSERT INTO workspace.instances AS instance (instance_id, endpoint, token)
+                VALUES ($1, $2, $3)
+                ON CONFLICT (instance_id) DO UPDATE
+                SET endpoint = excluded.endpoint, token = excluded.token, updated_at = clock_timestamp()
+                WHERE instance.token <= excluded.token
+                """,
+                self._instance_id,
+                endpoint,
+                token,
+            )
+            await connection.execute(
+                """
+                UPDATE workspace.workspaces SET due_at = clock_timestamp()
+                WHERE instance_id = $1 AND state IN ('PROVISIONING', 'DELETING')
+                """,
+                self._instance_id,
+            )
+
+    async def fail_overdue(self) -> int:
+        """End what could not be provisioned in its time; how many that were."""
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(
+                """
+                UPDATE workspace.workspaces
+                SET state = 'FAILED', deadline = NULL, updated_at = clock_timestamp(),
+                    state_reason = 'not made in time' || CASE state_reason WHEN '' THEN '' ELSE ': ' END
+                                   || state_reason
+                WHERE instance_id = $1 AND state = 'PROVISIONING' AND deadline <= clock_timestamp()
+                RETURNING true
+                """,
+                self._instance_id,
+            )
+        return len(rows)
+
+    async def take_due(self, limit: int, again_in: timedelta) -> list[Workspace]:
+        """Begin what is due; it is due again in `again_in` should nothing be heard of it."""
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(
+                """
+                UPDATE workspace.workspaces AS workspace
+                SET attempts = attempts + 1, due_at = clock_timestamp() + $3::interval
+                FROM workspace.instances AS instance
+                WHERE instance.instance_id = workspace.instance_id
+                  AND (workspace.project, workspace.workspace_id) IN (
+                      SELECT project, workspace_id FROM workspace.workspaces
+                      WHERE instance_id = $1 AND state IN ('PROVISIONING', 'DELETING')
+                        AND due_at <= clock_timestamp()
+                      ORDER BY due_at LIMIT $2
+                      FOR NO KEY UPDATE SKIP LOCKED
+                  )
+                RETURNING workspace.*, instance.endpoint
+                """,
+                self._instance_id,
+                limit,
+                again_in,
+            )
+        return [workspace_of(row) for row in rows]
+
+    async def put_off(self, workspace: Workspace, delay: timedelta, state_reason: str) -> None:
+        """Try again after `delay`; `state_reason` says what it waits for."""
+        async with self._database.connection() as connection:
+            await connection.execute(
+                """
+                UPDATE workspace.workspaces
+                SET due_at = clock_timestamp() + $4::interval, state_reason = $5
+                WHERE project = $1 AND workspace_id = $2 AND state = $3
+                """,
+                workspace.project,
+                workspace.workspace_id,
+                workspace.state,
+                delay,
+                state_reason,
+            )
+
+    async def next_due(self) -> float | None:
+        """Seconds until something is due, or too late; None when there is nothing to do."""
+        async with self._database.connection() as connection:
+            seconds: float | None = await connection.fetchval(
+                """
+                SELECT extract(epoch FROM min(least(due_at, deadline)) - clock_timestamp())::float8
+                FROM workspace.workspaces
+                WHERE instance_id = $1 AND state IN ('PROVISIONING', 'DELETING')
+                """,
+                self._instance_id,
+            )
+        return seconds
+
+    async def deployment(self) -> str:
+        """Names the database, whatever leads to it: instances of two deployments may share a machine."""
+        async with self._database.connection() as connection:
+            name: str = await connection.fetchval(
+                """
+                SELECT to_hex(system_identifier) || '-' || (
+                    SELECT oid::text FROM pg_database WHERE datname = current_database()
+                ) FROM pg_control_system()
+                """
+            )
+        return name

@@ -1,0 +1,162 @@
+"""Does in the background what stored intents ask for: makes and removes workspaces (W1 to W4)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+from services.common.errors import MoorageError
+from services.common.failpoints import failpoint
+from services.common.logs import get_logger
+from services.common.loops import forever
+from services.workspace.changes import Changes
+from services.workspace.exec.execs import Execs
+from services.workspace.instance import Instance
+from services.workspace.providers.registry import Refused, Registry
+from services.workspace.store.work import WorkStore
+from services.workspace.store.workspaces import WorkspaceStore
+from services.workspace.workspaces import Origin, Workspace, WorkspaceState, not_ready
+
+_AT_ONCE: Final = 4
+_LONGEST_LOOK: Final = 5.0
+_UNHEARD: Final = timedelta(seconds=15)
+_BUSY: Final = timedelta(milliseconds=50)
+_LONGEST_REASON: Final = 500
+
+_log: Final = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """Seconds before failed work is tried again: doubling from the first to the longest."""
+
+    first: float
+    longest: float
+
+    def delay(self, attempts: int) -> timedelta:
+        """How long to wait after so many tries."""
+        return timedelta(seconds=min(self.longest, self.first * 2.0 ** min(attempts - 1, 30)))
+
+
+class Worker:
+    """One per instance; a workspace is worked on by one task at a time."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        stores: tuple[WorkspaceStore, WorkStore],
+        registry: Registry,
+        execs: Execs,
+        changes: Changes,
+        retries: Retries,
+    ) -> None:
+        """`changes` is told of each new state."""
+        self._instance = instance
+        self._workspaces, self._work = stores
+        self._registry = registry
+        self._execs = execs
+        self._changes = changes
+        self._retries = retries
+        self._busy: set[tuple[str, str]] = set()
+        self._woken = asyncio.Event()
+        self._stopping = threading.Event()
+
+    def wake(self) -> None:
+        """There is new work."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Work until cancelled; what is left undone is found by the next start."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                look = partial(self._look, group)
+                await forever("looking for work on workspaces", look, longest_delay=_LONGEST_LOOK)
+        finally:
+            self._stopping.set()
+
+    async def _look(self, group: asyncio.TaskGroup) -> None:
+        await self._instance.until_serving()
+        self._woken.clear()
+        if await self._work.fail_overdue():
+            self._changes.notify()
+        free = _AT_ONCE - len(self._busy)
+        if free:
+            for workspace in await self._work.take_due(free, _UNHEARD):
+                await self._begin(group, workspace)
+        await self._wait(await self._work.next_due() if free else _LONGEST_LOOK)
+
+    async def _begin(self, group: asyncio.TaskGroup, workspace: Workspace) -> None:
+        key = workspace.project, workspace.workspace_id
+        if key in self._busy:
+            await self._work.put_off(workspace, _BUSY, workspace.state_reason)
+        else:
+            self._busy.add(key)
+            group.create_task(self._do(workspace))
+
+    async def _wait(self, seconds: float | None) -> None:
+        """Until woken, at most for so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(_LONGEST_LOOK if seconds is None else seconds, _LONGEST_LOOK)):
+                await self._woken.wait()
+
+    async def _do(self, workspace: Workspace) -> None:
+        try:
+            await self._try(workspace)
+        except Exception as error:  # noqa: BLE001 (one workspace's trouble stops no other's work)
+            _log.warning(
+                "work on a workspace was not recorded", workspace=workspace.workspace_id, error=str(error)
+            )
+        finally:
+            self._busy.discard((workspace.project, workspace.workspace_id))
+            self._changes.notify()
+            self.wake()
+
+    async def _try(self, workspace: Workspace) -> None:
+        try:
+            if workspace.state is WorkspaceState.PROVISIONING:
+                await self._provision(workspace)
+            else:
+                await self._remove(workspace)
+        except Refused as error:
+            await self._workspaces.settle(workspace, WorkspaceState.FAILED, state_reason=str(error))
+        except Exception as error:  # noqa: BLE001 (tried again, for as long as the state allows)
+            await self._put_off(workspace, error)
+
+    async def _provision(self, workspace: Workspace) -> None:
+        provider = self._registry.get(workspace.provider)
+        await failpoint("workspace.provision.before_make")
+        await asyncio.to_thread(provider.provision, workspace, self._instance.marker.deployment)
+        await failpoint("workspace.provision.after_make")
+        await self._workspaces.settle(workspace, WorkspaceState.READY)
+
+    async def _remove(self, workspace: Workspace) -> None:
+        """First the processes, then the directory, then the record of both."""
+        execs = self._execs.of_workspace(workspace.project, workspace.workspace_id)
+        for each in execs:
+            each.end(not_ready(workspace, "it is being removed"))
+        await self._execs.until_gone(execs)
+        if workspace.origin is Origin.PROVISIONED:
+            provider = self._registry.get(workspace.provider)
+            deployment = self._instance.marker.deployment
+            await failpoint("workspace.remove.before_remove")
+            await asyncio.to_thread(provider.remove, workspace, deployment, self._stopping.is_set)
+            await failpoint("workspace.remove.after_remove")
+        await self._workspaces.settle(workspace, WorkspaceState.DELETED)
+
+    async def _put_off(self, workspace: Workspace, error: Exception) -> None:
+        reason = " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__
+        if reason != workspace.state_reason:
+            _log.warning(
+                "work on a workspace failed, it is tried again",
+                project=workspace.project,
+                workspace=workspace.workspace_id,
+                state=workspace.state,
+                error=reason,
+                exc_info=None if isinstance(error, MoorageError | OSError) else error,
+            )
+        await self._work.put_off(workspace, self._retries.delay(workspace.attempts), reason)
