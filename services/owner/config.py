@@ -13,7 +13,7 @@ _DAY = 86_400.0
 
 
 class OwnerSettings(ServiceSettings, DatabaseSettings):
-    """All settings; durations are in seconds."""
+    """Serves leases with fencing tokens and signed grants. Durations are in seconds."""
 
     model_config = SettingsConfigDict(env_prefix="MOORAGE_OWNER_")
 

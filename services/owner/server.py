@@ -46,15 +46,16 @@ class Owner:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[str]:
         """Serve within the block, ready when it is entered; gives the endpoint."""
-        async with self.database, asyncio.TaskGroup() as tasks:
+        async with self.database:
             await self.server.start()
-            running = [tasks.create_task(_awaited(loop)) for loop in self.loops]
+            running = {asyncio.create_task(_awaited(loop)) for loop in self.loops}
             try:
                 await self.server.until_ready()
                 yield self.endpoint
             finally:
                 for task in running:
                     task.cancel()
+                await asyncio.wait(running)
                 await self.server.stop()
 
 

@@ -24,13 +24,17 @@ PATIENCE = 10.0
 
 
 @contextlib.asynccontextmanager
-async def replica(database_url: str, **settings: Any) -> AsyncIterator[grpc.aio.Channel]:
-    """A ready replica with leases as short as tests need, and a channel to it."""
+async def serving(database_url: str, **settings: Any) -> AsyncIterator[str]:
+    """A ready replica with leases as short as tests need; gives its endpoint."""
     chosen = {"listen": "127.0.0.1:0", "min_ttl": 0.05, "shutdown_grace": 0.5, **settings}
-    async with (
-        build(OwnerSettings(database_url=database_url, **chosen)).running() as endpoint,
-        open_channel(endpoint) as channel,
-    ):
+    async with build(OwnerSettings(database_url=database_url, **chosen)).running() as endpoint:
+        yield endpoint
+
+
+@contextlib.asynccontextmanager
+async def replica(database_url: str, **settings: Any) -> AsyncIterator[grpc.aio.Channel]:
+    """The same; gives a channel to it."""
+    async with serving(database_url, **settings) as endpoint, open_channel(endpoint) as channel:
         yield channel
 
 
