@@ -52,9 +52,9 @@ class RecordBuffer:
         if (size := body.ByteSize()) > MAX_RECORD_BYTES:
             body = too_large(body, size)
             size = body.ByteSize()
+        self._raise_failure()
         while self._kept and not self._has_room(size):
             await self._until_moved()
-        self._raise_failure()
         self.last_turn_seq += 1
         self._kept.append(Numbered(self.last_turn_seq, body, size))
         self._bytes += size

@@ -6,11 +6,11 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import grpc
 from moorage.session.v1 import journal_pb2
-from moorage.session.v1.journal_pb2_grpc import JournalServiceAsyncStub, JournalServiceStub
+from moorage.session.v1.journal_pb2_grpc import JournalServiceStub
 
 from services.common.clock import Clock
 from services.common.errors import DependencyUnavailable
@@ -21,6 +21,9 @@ from services.runner.clients.sources import Source
 from services.runner.endings import TurnAbandoned
 from services.runner.executions import Attempt
 from services.runner.records import RecordBuffer
+
+if TYPE_CHECKING:
+    from moorage.session.v1.journal_pb2_grpc import JournalServiceAsyncStub
 
 _BATCH_RECORDS: Final = 500
 _BATCH_BYTES: Final = 1024 * 1024

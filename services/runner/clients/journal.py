@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
@@ -11,7 +11,7 @@ from moorage.common.v1.errors_pb2 import ErrorReason
 from moorage.common.v1.grant_pb2 import Grant
 from moorage.common.v1.turn_pb2 import TurnPhase
 from moorage.session.v1 import journal_pb2
-from moorage.session.v1.journal_pb2_grpc import JournalServiceAsyncStub, JournalServiceStub
+from moorage.session.v1.journal_pb2_grpc import JournalServiceStub
 
 from services.common.clock import Clock
 from services.common.errors import Internal, MoorageError
@@ -20,6 +20,9 @@ from services.common.status import from_rpc_error
 from services.fencing.leases import HeldLease
 from services.runner.endings import UNCERTAIN, Ending, TurnAbandoned
 from services.runner.executions import Attempt
+
+if TYPE_CHECKING:
+    from moorage.session.v1.journal_pb2_grpc import JournalServiceAsyncStub
 
 # A fault of the service that does not go away must not keep a session for ever.
 _MOST_FAULTS: Final = 20

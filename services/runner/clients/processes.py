@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from moorage.common.v1.grant_pb2 import Grant
 from moorage.workspace.v1 import workspace_pb2
-from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceAsyncStub, WorkspaceServiceStub
+from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceStub
 
 from services.common.channels import Channels
 from services.common.clock import Clock
@@ -21,6 +21,9 @@ from services.common.status import from_rpc_error
 from services.runner.endings import UNCERTAIN
 from services.runner.interrupts import background
 from services.runner.pipes import Pipe, Tail
+
+if TYPE_CHECKING:
+    from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceAsyncStub
 
 _CHUNK: Final = 64 * 1024
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
 from moorage.common.v1.binding_pb2 import Binding
 from moorage.common.v1.errors_pb2 import ErrorReason
 from moorage.common.v1.grant_pb2 import Grant
 from moorage.workspace.v1 import workspace_pb2
-from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceAsyncStub, WorkspaceServiceStub
+from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceStub
 
 from services.common.channels import Channels
 from services.common.errors import MoorageError
 from services.common.status import from_rpc_error
+
+if TYPE_CHECKING:
+    from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceAsyncStub
 
 # An instance may have moved between the answer and the call that follows it.
 _REDIRECTIONS: Final = 3
