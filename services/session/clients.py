@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
 from moorage.common.v1.errors_pb2 import ErrorReason
 from moorage.owner.v1 import lease_pb2
-from moorage.owner.v1.lease_pb2_grpc import LeaseServiceAsyncStub, LeaseServiceStub
+from moorage.owner.v1.lease_pb2_grpc import LeaseServiceStub
 from moorage.runner.v1 import runner_pb2
-from moorage.runner.v1.runner_pb2_grpc import RunnerServiceAsyncStub, RunnerServiceStub
+from moorage.runner.v1.runner_pb2_grpc import RunnerServiceStub
 from moorage.workspace.v1 import workspace_pb2
-from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceAsyncStub, WorkspaceServiceStub
+from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceStub
 
 from services.common.channels import Channels
 from services.common.errors import (
@@ -20,11 +20,17 @@ from services.common.errors import (
     DeadlineExceeded,
     DependencyUnavailable,
     FailedPrecondition,
+    InvalidArgument,
     MoorageError,
     NotFound,
     Unavailable,
 )
 from services.common.status import from_rpc_error
+
+if TYPE_CHECKING:
+    from moorage.owner.v1.lease_pb2_grpc import LeaseServiceAsyncStub
+    from moorage.runner.v1.runner_pb2_grpc import RunnerServiceAsyncStub
+    from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceAsyncStub
 
 ResponseT = TypeVar("ResponseT")
 
@@ -94,9 +100,12 @@ class Workspaces:
     async def provision(
         self, request: workspace_pb2.ProvisionWorkspaceRequest
     ) -> workspace_pb2.ProvisionWorkspaceResponse:
-        """Store the intent of a workspace; what it refuses is meant for the client."""
+        """Store the intent of a workspace; what it refuses names fields of CreateSession."""
         stub = self._stub(self._address)
-        return await _call("workspace", stub.ProvisionWorkspace(request, timeout=_PROVISION_TIMEOUT))
+        try:
+            return await _call("workspace", stub.ProvisionWorkspace(request, timeout=_PROVISION_TIMEOUT))
+        except InvalidArgument as error:
+            raise _as_asked(error) from error
 
     async def get(
         self, project: str, workspace_id: str, *, timeout: float = _WORKSPACE_TIMEOUT, wait: bool = False
@@ -128,6 +137,14 @@ class Workspaces:
     def _stub(self, address: str) -> WorkspaceServiceAsyncStub:
         stub: WorkspaceServiceAsyncStub = WorkspaceServiceStub(self._channels.to(address))
         return stub
+
+
+def _as_asked(error: InvalidArgument) -> InvalidArgument:
+    """Of what clients send, only the oneof has another name in the workspace service."""
+    for violation in error.violations:
+        if violation.field == "source":
+            return InvalidArgument.of("workspace", violation.description, reason=error.reason)
+    return error
 
 
 async def _call(dependency: str, call: Awaitable[ResponseT]) -> ResponseT:

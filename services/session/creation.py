@@ -39,25 +39,33 @@ class Creation:
         if repeated is not None:
             return repeated
         await self._check_profile(wish.profile)
-        draft = await self._provision(wish)
-        await failpoint("session.create_session.after_provision")
-        return await self._store(draft, key)
+        return await self._make(wish, key, mint_id("ws"))
 
     async def _check_profile(self, profile: str) -> None:
         leases = await self._leases.list_live(runners.PREFIX)
         live = [runners.runner_of(lease.holder, lease.endpoint, lease.labels) for lease in leases]
         runners.check_profile(profile, self._pool, live)
 
-    async def _provision(self, wish: SessionWish) -> NewSession:
-        """Have the workspace's intent stored."""
-        workspace_id = mint_id("ws")
+    async def _make(self, wish: SessionWish, key: RequestKey, workspace_id: str) -> Session:
+        draft: NewSession | None = None
         try:
-            provisioned = await settled(self._workspaces.provision(wish.provisioning(workspace_id)))
-            binding = bindings.from_message(provisioned.binding)
-        except BaseException:
-            # Whether the intent was stored is not known when no answer came.
-            await self._discard(wish.project, workspace_id)
+            draft = await self._provision(wish, workspace_id)
+            await failpoint("session.create_session.after_provision")
+            session = await settled(self._sessions.create(draft, key))
+        except BaseException as error:
+            stored = await settled(self._find_or_discard(wish, workspace_id, draft))
+            # The connection was lost while it committed, and the commit stands.
+            if stored is not None and isinstance(error, Unavailable):
+                return stored
             raise
+        if session.workspace_id != workspace_id:
+            await settled(self._discard(wish.project, workspace_id))
+        return session
+
+    async def _provision(self, wish: SessionWish, workspace_id: str) -> NewSession:
+        """Have the workspace's intent stored."""
+        provisioned = await settled(self._workspaces.provision(wish.provisioning(workspace_id)))
+        binding = bindings.from_message(provisioned.binding)
         if wish.source is None and isinstance(binding, bindings.LocalBinding):
             _log.warning(
                 "no workspace was named: the session works in the default directory",
@@ -66,42 +74,32 @@ class Creation:
             )
         return wish.draft(workspace_id, binding)
 
-    async def _store(self, draft: NewSession, key: RequestKey) -> Session:
-        try:
-            session = await settled(self._sessions.create(draft, key))
-        except BaseException as error:
-            stored = await settled(self._find_or_discard(draft))
-            # The connection was lost while it committed, and the commit stands.
-            if stored is not None and isinstance(error, Unavailable):
-                return stored
-            raise
-        if session.workspace_id != draft.workspace_id:
-            await self._discard(draft.project, draft.workspace_id)
-        return session
-
-    async def _find_or_discard(self, draft: NewSession) -> Session | None:
+    async def _find_or_discard(
+        self, wish: SessionWish, workspace_id: str, draft: NewSession | None
+    ) -> Session | None:
         """The session if it is stored after all; else its workspace is removed.
 
         When the database does not tell, the workspace stays: removing it under a stored session
         would be worse than leaving it to the workspace service, which finds unclaimed ones.
         """
         try:
-            stored = await self._sessions.find_stored(draft)
+            stored = await self._sessions.find_stored(draft) if draft else None
         except Exception as error:  # noqa: BLE001 (the first error is the one to report)
             _log.warning(
                 "whether a session is stored is not known; its workspace stays",
-                session=draft.session_id,
-                workspace=draft.workspace_id,
+                session=wish.session_id,
+                workspace=workspace_id,
                 error=str(error),
             )
             return None
         if stored is None:
-            await self._discard(draft.project, draft.workspace_id)
+            # Whether there is one is not known when nothing was answered.
+            await self._discard(wish.project, workspace_id)
         return stored
 
     async def _discard(self, project: str, workspace_id: str) -> None:
         try:
-            await settled(self._workspaces.delete(project, workspace_id))
+            await self._workspaces.delete(project, workspace_id)
         except Exception as error:  # noqa: BLE001 (the first error is the one to report)
             _log.warning(
                 "the workspace of a session that was not made could not be deleted",

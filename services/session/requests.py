@@ -11,7 +11,6 @@ from moorage.common.v1.errors_pb2 import ErrorReason
 
 from services.common.errors import AlreadyExists
 
-# What may differ between a call and its repetition.
 _REQUEST_ID: Final = "request_id"
 
 
@@ -33,14 +32,14 @@ class RequestIdReused(AlreadyExists):
 
 
 def key_of(
-    rpc: str, project: str, scope: str, request_id: str, request: Message, cursor: str | None = None
+    rpc: str, project: str, scope: str, request_id: str, request: Message, *, ignoring: str | None = None
 ) -> RequestKey:
-    """The key of a call; `cursor` names the field that says where a repetition goes on."""
+    """The key of a call; `ignoring` names a field that is about the answer, not about the effect."""
     content = type(request)()
     content.CopyFrom(request)
-    for field in (_REQUEST_ID, cursor):
-        if field is not None:
-            content.ClearField(field)
+    content.ClearField(_REQUEST_ID)
+    if ignoring is not None:
+        content.ClearField(ignoring)
     fingerprint = hashlib.sha256(content.SerializeToString(deterministic=True)).digest()
     return RequestKey(project, scope, rpc, request_id, fingerprint)
 

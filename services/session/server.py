@@ -119,15 +119,15 @@ def build(settings: SessionSettings) -> SessionReplica:
         preparing_timeout=settings.preparing_timeout,
         changed=watching.changed,
     )
-    appender = Appender(journal, watching.changed)
+    appender = Appender(journal)
     dispatcher = Dispatcher(
         outbox,
+        journal,
         leases,
         runners,
         clock,
         pool=settings.pool,
         window=settings.dispatch_window,
-        changed=watching.changed,
     )
     watchdog = Watchdog(
         outbox,

@@ -21,3 +21,13 @@ async def counts(database_url: str) -> dict[str, int]:
     finally:
         await connection.close()
     return dict(row or {})
+
+
+async def workspaces(database_url: str) -> dict[str, str]:
+    """The state of each workspace."""
+    connection = await asyncpg.connect(database_url)
+    try:
+        rows = await connection.fetch("SELECT workspace_id, state FROM workspace.workspaces")
+    finally:
+        await connection.close()
+    return {row["workspace_id"]: row["state"] for row in rows}

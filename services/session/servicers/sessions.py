@@ -14,7 +14,7 @@ from moorage.session.v1 import session_pb2
 from moorage.workspace.v1 import workspace_pb2
 
 from services.common.errors import InvalidArgument, MoorageError
-from services.common.logs import get_logger
+from services.common.logs import bind, get_logger
 from services.common.pages import PageToken, page_size
 from services.common.validation import check_id, check_request_id
 from services.session import convert
@@ -68,7 +68,8 @@ class SessionMethods:
         """CreateSession; `remaining` is how many seconds the caller waits, None without a bound."""
         request_id = check_request_id(request.request_id)
         wish = check_wish(project, request, self._default_profile)
-        key = key_of("CreateSession", project, "", request_id, request)
+        bind(project=project, session=wish.session_id)
+        key = key_of("CreateSession", project, "", request_id, request, ignoring="wait_ready")
         session = await self._creation.create(wish, key)
         workspace = await self._workspace(session, _waiting_time(remaining) if request.wait_ready else 0.0)
         view = await self._views.get(project, session.session_id)
@@ -78,7 +79,9 @@ class SessionMethods:
         self, project: str, request: session_pb2.GetSessionRequest
     ) -> session_pb2.GetSessionResponse:
         """GetSession."""
-        view = await self._views.get(project, check_id("session_id", request.session_id))
+        session_id = check_id("session_id", request.session_id)
+        bind(project=project, session=session_id)
+        view = await self._views.get(project, session_id)
         workspace, lease = await asyncio.gather(self._workspace(view.session), self._lease(view.session))
         return session_pb2.GetSessionResponse(session=convert.session(view, workspace, lease))
 
@@ -101,6 +104,7 @@ class SessionMethods:
     ) -> session_pb2.UpdateSessionResponse:
         """UpdateSession."""
         session_id = check_id("session_id", request.session_id)
+        bind(project=project, session=session_id)
         request_id = check_request_id(request.request_id)
         key = key_of("UpdateSession", project, session_id, request_id, request)
         await self._sessions.update(_change(project, request), key)

@@ -9,6 +9,7 @@ from typing import Final
 from moorage.session.v1 import session_pb2
 
 from services.common.errors import InvalidArgument
+from services.common.logs import bind
 from services.common.pages import PageToken, page_size
 from services.common.telemetry import current_traceparent
 from services.common.validation import check_id, check_or_mint_id, check_request_id
@@ -55,7 +56,7 @@ class TurnMethods:
         if request.after_seq < 0:
             raise InvalidArgument.of("after_seq", "must not be negative")
         request_id = check_request_id(request.request_id)
-        key = key_of("RunTurn", project, draft.session_id, request_id, request, cursor="after_seq")
+        key = key_of("RunTurn", project, draft.session_id, request_id, request, ignoring="after_seq")
         turn = await self._start(draft, key)
         yield session_pb2.RunTurnResponse(admitted=convert.turn(turn))
         events = self._watching.watch_turn(project, turn.session_id, turn.turn_id, request.after_seq)
@@ -66,7 +67,9 @@ class TurnMethods:
     async def get(self, project: str, request: session_pb2.GetTurnRequest) -> session_pb2.GetTurnResponse:
         """GetTurn."""
         session_id = check_id("session_id", request.session_id)
-        turn = await self._turns.get(project, session_id, check_id("turn_id", request.turn_id))
+        turn_id = check_id("turn_id", request.turn_id)
+        bind(project=project, session=session_id, turn=turn_id)
+        turn = await self._turns.get(project, session_id, turn_id)
         return session_pb2.GetTurnResponse(turn=convert.turn(turn))
 
     async def list_newest(
@@ -74,6 +77,7 @@ class TurnMethods:
     ) -> session_pb2.ListTurnsResponse:
         """ListTurns."""
         session_id = check_id("session_id", request.session_id)
+        bind(project=project, session=session_id)
         limit = page_size("page_size", request.page_size)
         listing = f"{_LISTING} {session_id}"
         token = PageToken.decode(request.page_token, listing, (int,))
@@ -85,6 +89,7 @@ class TurnMethods:
         )
 
     async def _start(self, draft: NewTurn, key: RequestKey) -> Turn:
+        bind(project=draft.project, session=draft.session_id, turn=draft.turn_id)
         turn = await self._turns.start(draft, key)
         self._admitted(turn.project, turn.session_id)
         return turn
