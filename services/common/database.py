@@ -29,6 +29,8 @@ _LOST: Final = (
     asyncpg.ReadOnlySQLTransactionError,
     ConnectionError,
 )
+# A query may still run on the connection: nothing more can be sent on it.
+_INTERRUPTED: Final = (asyncio.CancelledError, TimeoutError)
 # The statement did not run to its end, through no fault of the request.
 _TRANSIENT: Final = (
     *_LOST,
@@ -115,7 +117,7 @@ class Database:
             try:
                 yield connection
             except BaseException as error:
-                if not _is_unusable(error, connection):
+                if not (_is_lost(connection) or isinstance(error, _INTERRUPTED)):
                     await _roll_back(transaction, connection)
                 raise
             await transaction.commit()
@@ -168,13 +170,13 @@ class Database:
             raise _unavailable(_one_line(error)) from error
 
     async def _after(self, error: BaseException, connection: Connection) -> None:
-        if _is_unusable(error, connection):
-            connection.terminate()
-        if isinstance(error, _LOST):
+        """Leave the connection and the pool in order, and turn trouble of the server into Unavailable."""
+        lost = _is_lost(connection) or isinstance(error, _LOST)
+        if lost or isinstance(error, _INTERRUPTED):
+            _terminate(connection)
+        if lost:
             await self._require_pool().expire_connections()
-        if isinstance(error, _TRANSIENT) or (
-            isinstance(error, asyncpg.InterfaceError) and connection.is_closed()
-        ):
+        if isinstance(error, _TRANSIENT) or (lost and isinstance(error, asyncpg.InterfaceError)):
             raise _unavailable(_one_line(error)) from error
 
 
@@ -205,7 +207,7 @@ async def _roll_back(transaction: Transaction, connection: Connection) -> None:
         async with asyncio.timeout(_ROLLBACK_TIMEOUT):
             await transaction.rollback()
     except Exception:  # noqa: BLE001 (the first error is the one to report)
-        connection.terminate()
+        _terminate(connection)
 
 
 async def _release(pool: asyncpg.Pool[asyncpg.Record], connection: Connection) -> None:
@@ -234,9 +236,17 @@ def _session(settings: DatabaseSettings, name: str) -> dict[str, Any]:
     }
 
 
-def _is_unusable(error: BaseException, connection: Connection) -> bool:
-    """Whether a query may still run on the connection; then nothing more can be sent on it."""
-    return connection.is_closed() or isinstance(error, asyncio.CancelledError | TimeoutError)
+def _is_lost(connection: Connection) -> bool:
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:
+        # The pool took it back when the server closed it.
+        return True
+
+
+def _terminate(connection: Connection) -> None:
+    with contextlib.suppress(asyncpg.InterfaceError):
+        connection.terminate()
 
 
 def _unavailable(cause: str) -> Unavailable:
