@@ -179,9 +179,9 @@ class SessionJournal:
         return self._add_of_runner(turn, append)
 
     def finish(self, turn_id: str, attempt_id: str, last_turn_seq: int, ending: Ending) -> None:
-        """Settle a turn; nothing changes when it has ended and this attempt had begun it."""
+        """Settle a turn; nothing changes when it has ended and this attempt, with this token, had begun it."""
         turn = self.turn(turn_id)
-        if not turn.state.in_progress and turn.attempt_id == attempt_id:
+        if not turn.state.in_progress and (turn.attempt_id, turn.token) == (attempt_id, self.token):
             return
         self.require_begun(turn, attempt_id)
         if last_turn_seq > turn.last_turn_seq:

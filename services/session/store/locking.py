@@ -44,7 +44,9 @@ async def read_known(
     stored = [
         (key, turn_id, turn_seq)
         for key, turn_id, turn_seq in wanted
-        if (turn := journals[key].turns.get(turn_id)) and turn_seq <= turn.last_turn_seq
+        if (journal := journals.get(key))
+        and (turn := journal.turns.get(turn_id))
+        and turn_seq <= turn.last_turn_seq
     ]
     if not stored:
         return
