@@ -10,10 +10,12 @@ from typing import Any, Final, Self, TypeAlias
 import asyncpg
 from asyncpg.transaction import Transaction
 
-from services.common.errors import DependencyUnavailable, StartupRefused, Unavailable
-from services.common.migrations import head
+from services.common.errors import DependencyUnavailable, Unavailable
+from services.common.schema import check_schema
 from services.common.settings import DatabaseSettings
 from services.common.subscription import Subscription
+
+__all__ = ["Connection", "Database", "check_schema"]
 
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 
@@ -43,10 +45,6 @@ _TRANSIENT: Final = (
     asyncpg.OutdatedSchemaCacheError,
     TimeoutError,
 )
-
-
-class WrongSchema(StartupRefused):
-    """The schema in the database is not the one this build was written for."""
 
 
 class Database:
@@ -178,28 +176,6 @@ class Database:
             await self._require_pool().expire_connections()
         if isinstance(error, _TRANSIENT) or (lost and isinstance(error, asyncpg.InterfaceError)):
             raise _unavailable(_one_line(error)) from error
-
-
-async def check_schema(database: Database, service: str) -> None:
-    """Return when the service's schema is the one of this build, else raise WrongSchema."""
-    expected = head(service)
-    found = await _version(database, service)
-    if found == expected:
-        return
-    if found is None:
-        raise WrongSchema(f"the schema {service} is not in the database: run `moorage migrate`")
-    remedy = "this build is older than the database" if found > expected else "run `moorage migrate`"
-    raise WrongSchema(f"the schema {service} is at {found}, this build needs {expected}: {remedy}")
-
-
-async def _version(database: Database, service: str) -> str | None:
-    async with database.transaction() as connection:
-        # The schema is the service's name, and an identifier cannot be a parameter.
-        await connection.execute("SELECT set_config('search_path', $1, true)", service)
-        if not await connection.fetchval("SELECT to_regclass('alembic_version') IS NOT NULL"):
-            return None
-        version: str | None = await connection.fetchval("SELECT max(version_num) FROM alembic_version")
-        return version
 
 
 async def _roll_back(transaction: Transaction, connection: Connection) -> None:

@@ -87,7 +87,9 @@ def _add_trace(_logger: WrappedLogger, _method: str, event: EventDict) -> EventD
 
 def _rendered(log_format: str) -> list[Processor]:
     if log_format == "console":
-        return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        # The default formatter shows local variables, and with them secrets.
+        plain = structlog.dev.plain_traceback
+        return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
     return [
         structlog.processors.format_exc_info,
         structlog.processors.UnicodeDecoder(),

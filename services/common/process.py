@@ -25,12 +25,17 @@ def run_service(
     code = 0
     try:
         configure_telemetry(name)
-        asyncio.run(main())
+        asyncio.run(_in_loop(main))
     except Exception as error:  # noqa: BLE001 (the last one that can report it)
         code = _report(error)
     finally:
         shutdown_telemetry()
     sys.exit(code)
+
+
+async def _in_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    # Channels belong to the loop they are made in, so what makes them is called in it too.
+    await main()
 
 
 def _report(error: Exception) -> int:

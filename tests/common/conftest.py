@@ -64,9 +64,10 @@ def logs(settings: ServiceSettings) -> Iterator[Logs]:
     """Logs as a service writes them, put back afterwards."""
     root, stream = logging.getLogger(), io.StringIO()
     handlers, level, raises = root.handlers[:], root.level, logging.raiseExceptions
+    before = structlog.get_config()
     configure_logging(settings.model_copy(update={"log_level": "debug"}), "test", stream)
     yield Logs(stream)
-    structlog.reset_defaults()
+    structlog.configure(**before)
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.raiseExceptions = raises

@@ -66,7 +66,7 @@ class Echo:
     async def act(self, action: str, context: Context) -> str:
         self.entered.set()
         try:
-            return await _ACTIONS[action](context)
+            return await _ACTIONS.get(action, _measure)(context)
         except asyncio.CancelledError:
             self.cut.append(action)
             raise
@@ -149,6 +149,10 @@ async def _abort(context: Context) -> str:
 async def _trace(_context: Context) -> str:
     bind(session="session_1")
     return current_traceparent()
+
+
+async def _measure(_context: Context) -> str:
+    return "measured"
 
 
 async def _ok(_context: Context) -> str:
