@@ -43,6 +43,12 @@ class Appender:
         self._journal = journal
         self._groups: asyncio.Queue[_Group] = asyncio.Queue(_WAITING)
         self._closed = False
+        self.appending = 0
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for the transaction under way; `appending` are those in it."""
+        return self._groups.qsize()
 
     async def submit(self, calls: Sequence[AppendCall]) -> asyncio.Future[Outcomes | MoorageError]:
         """Queue records; the future has an outcome for each, or the error that struck them all."""
@@ -59,7 +65,10 @@ class Appender:
         """Append until cancelled; what then waits is refused, and its runner sends it again."""
         try:
             while True:
-                await self._append(await self._next())
+                groups = await self._next()
+                self.appending = len(groups)
+                await self._append(groups)
+                self.appending = 0
         finally:
             self._closed = True
             while not self._groups.empty():

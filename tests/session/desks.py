@@ -62,7 +62,7 @@ class OwnKeys:
         return Ed25519PublicKey.from_public_bytes(self.signer.public_key)
 
 
-@dataclass
+@dataclass(eq=False)
 class Desk:
     """One replica's journal, and what tests read and make beside it."""
 
@@ -71,6 +71,7 @@ class Desk:
     keys: OwnKeys = field(default_factory=OwnKeys)
     changed: list[SessionKey] = field(default_factory=list)
     channel: grpc.aio.Channel = field(init=False)
+    appending: asyncio.Task[None] = field(init=False)
 
     def __post_init__(self) -> None:
         self.journal = JournalStore(
@@ -93,13 +94,13 @@ class Desk:
             partial(add_JournalServiceServicer_to_server, servicer), "moorage.session.v1.JournalService"
         )
         await server.start()
-        appending = asyncio.create_task(self.appender.run())
+        self.appending = asyncio.create_task(self.appender.run())
         try:
             async with open_channel(server.endpoint) as self.channel:
                 yield self
         finally:
-            appending.cancel()
-            await asyncio.wait({appending})
+            self.appending.cancel()
+            await asyncio.wait({self.appending})
             await server.stop()
 
     async def session(self, session_id: str = "s1", *, project: str = "default") -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from moorage.common.v1 import record_pb2, turn_pb2
@@ -19,7 +20,7 @@ from services.session.turns import EndReason, TurnState
 from tests.conditions import eventually
 from tests.session.desks import Desk, Holder, OwnKeys
 
-Write = Callable[[Holder], Awaitable[str]]
+Write = Callable[[Holder], Coroutine[Any, Any, str]]
 
 
 async def begin(holder: Holder) -> str:
