@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from services.workspace.server import build as build_workspace
-
 from services.owner.config import OwnerSettings
 from services.owner.server import build as build_owner
 from services.session.config import SessionSettings
 from services.session.server import SessionReplica
 from services.session.server import build as build_session
 from services.workspace.config import WorkspaceSettings
+from services.workspace.server import build as build_workspace
 
 FREE = "127.0.0.1:0"
 # Nothing listens there: discard is no service of these machines, and cannot be taken by chance.
