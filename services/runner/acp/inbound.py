@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Final
 
 from acp import schema
@@ -14,7 +13,7 @@ from services.runner.acp.errors import INVALID_PARAMS, METHOD_NOT_FOUND
 from services.runner.acp.lines import Message
 from services.runner.acp.messages import AgentHandler, PermissionRequest, Prompt, SessionUpdate
 from services.runner.acp.permissions import Gates, withdrawn
-from services.runner.acp.rpc import RequestError
+from services.runner.acp.rpc import Answer, RequestError
 
 _log: Final = get_logger(__name__)
 
@@ -38,15 +37,15 @@ class Inbound:
         replayed, in_prompt = session_id in self.loading, session_id in self.prompts
         await self._handler.on_update(SessionUpdate(params, replayed, in_prompt))
 
-    async def on_request(self, method: str, params: Message) -> Awaitable[Message]:
+    async def on_request(self, method: str, params: Message) -> Answer:
         """See Peer. Only permissions are served: nothing else was offered to the agent."""
         if method != CLIENT_METHODS["session_request_permission"]:
             raise RequestError(METHOD_NOT_FOUND, f"this client does not serve {method}")
         request = permission_request(params)
         if request.session_id not in self.prompts or self.gates.is_withdrawn(request.session_id):
-            return withdrawn()
+            return withdrawn
         answer = await self._handler.on_permission(request)
-        return self.gates.wait(request.session_id, answer)
+        return self.gates.open(request.session_id, answer)
 
 
 def permission_request(params: Message) -> PermissionRequest:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 
 from services.runner.acp.lines import Message
 from services.runner.acp.messages import PermissionOutcome
+from services.runner.acp.rpc import Answer
 
 WITHDRAWN: Message = {"outcome": {"outcome": "cancelled"}}
 
@@ -38,18 +40,20 @@ class Gates:
         """Whether a gate that opened now would be closed at once."""
         return session_id in self._withdrawn
 
-    async def wait(self, session_id: str, answer: Awaitable[PermissionOutcome]) -> Message:
-        """The agent's answer, once there is one or the session is withdrawn."""
+    def open(self, session_id: str, answer: Awaitable[PermissionOutcome]) -> Answer:
+        """Begin to wait for the answer; what the agent is told once there is one, or none wanted any more."""
         gate = asyncio.ensure_future(answer)
-        gates = self._open.setdefault(session_id, set())
-        gates.add(gate)
+        self._open.setdefault(session_id, set()).add(gate)
+        if self.is_withdrawn(session_id):
+            gate.cancel()
+        return partial(self._settle, session_id, gate)
+
+    async def _settle(self, session_id: str, gate: asyncio.Future[PermissionOutcome]) -> Message:
         try:
-            if self.is_withdrawn(session_id):
-                gate.cancel()
             await asyncio.wait({gate})
         finally:
             gate.cancel()
-            gates.discard(gate)
+            self._open[session_id].discard(gate)
         if gate.cancelled() or self.is_withdrawn(session_id):
             return WITHDRAWN
         return outcome(gate.result())

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from services.common.logs import get_logger
@@ -22,6 +23,9 @@ from services.runner.acp.transport import Transport
 
 _log: Final = get_logger(__name__)
 _T = TypeVar("_T")
+
+# Called and awaited beside the stream: the result of a request of the agent, or RequestError.
+Answer = Callable[[], Awaitable[Message]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +49,8 @@ class Peer(Protocol):
         """In order, one at a time."""
         ...
 
-    async def on_request(self, method: str, params: Message) -> Awaitable[Message]:
-        """In order; what it returns is awaited beside the stream and gives the answer, or RequestError."""
+    async def on_request(self, method: str, params: Message) -> Answer:
+        """In order; or RequestError."""
         ...
 
 
@@ -166,8 +170,8 @@ class Rpc:
         if method is None:
             self._handle_answer(message)
             return
-        params = message.get("params")
-        params = params if isinstance(params, dict) else {}
+        params = message.get("params", {})
+        params = params if isinstance(params, dict) else {"params": params}
         if "id" in message:
             await self._handle_request(message["id"], str(method), params)
         else:
@@ -193,13 +197,13 @@ class Rpc:
         try:
             answer = await self._peer.on_request(method, params)
         except RequestError as error:
-            answer = _refuse(error)
+            answer = partial(_refuse, error)
         self._spawn(self._answer(request_id, method, answer))
 
-    async def _answer(self, request_id: object, method: str, answer: Awaitable[Message]) -> None:
+    async def _answer(self, request_id: object, method: str, answer: Answer) -> None:
         message: Message = {"jsonrpc": "2.0", "id": request_id}
         try:
-            message["result"] = await answer
+            message["result"] = await answer()
         except RequestError as error:
             message["error"] = {"code": error.code, "message": str(error)}
         except Exception:  # noqa: BLE001 - the agent waits for an answer
