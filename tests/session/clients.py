@@ -41,6 +41,12 @@ class Client:
         """The same client, whose calls end after so long."""
         return type(self)(self._channel, self._project, seconds)
 
+    def traced(self, traceparent: str) -> Self:
+        """The same client, whose calls belong to a trace."""
+        client = type(self)(self._channel, self._project)
+        client._options["metadata"] = (*client._options.get("metadata", ()), ("traceparent", traceparent))
+        return client
+
     async def create(self, **fields: Any) -> session_pb2.Session:
         fields.setdefault("approval_policy", turn_pb2.APPROVAL_POLICY_ALLOW)
         request = session_pb2.CreateSessionRequest(**fields)
