@@ -96,7 +96,8 @@ class Watching:
                     yield record
                     after_seq, spoke = record.seq, self._clock.boottime()
                 subscription.seen = page.head_seq
-                if not page.records or after_seq >= page.head_seq:
+                caught_up = not page.records or after_seq >= page.head_seq
+                if caught_up and not self._hub.closed:
                     await subscription.bell.wait(spoke + self._heartbeat - self._clock.boottime())
                 if self._hub.closed:
                     raise ShuttingDown(last_seq=after_seq)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -70,6 +70,7 @@ class Desk:
     clock: Clock
     keys: OwnKeys = field(default_factory=OwnKeys)
     changed: list[SessionKey] = field(default_factory=list)
+    listeners: list[Callable[[str, str], None]] = field(default_factory=list)
     channel: grpc.aio.Channel = field(init=False)
     appending: asyncio.Task[None] = field(init=False)
 
@@ -79,11 +80,16 @@ class Desk:
             Fence(GrantVerifier(self.keys, self.clock)),
             limits=LIMITS,
             preparing_timeout=PREPARING,
-            changed=lambda project, session_id: self.changed.append(SessionKey(project, session_id)),
+            changed=self._on_changed,
         )
         self.appender = Appender(self.journal)
         self.turns = TurnStore(self.database)
         self.records = RecordStore(self.database)
+
+    def _on_changed(self, project: str, session_id: str) -> None:
+        self.changed.append(SessionKey(project, session_id))
+        for listener in self.listeners:
+            listener(project, session_id)
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[Desk]:
