@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from typing import Final, TextIO
 
@@ -12,9 +11,6 @@ from opentelemetry import trace
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from services.common.settings import CommonSettings
-
-# Set before gRPC's core starts: its own lines are not JSON and repeat what calls report.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _QUIET: Final = ("asyncio", "grpc", "grpc._cython", "opentelemetry", "alembic", "sqlalchemy")
 

@@ -109,7 +109,7 @@ class ServiceServer:
                         task.cancel()
             finally:
                 await self.stop()
-                _log.info("stopped")
+        _log.info("stopped")
 
     async def _watched(self) -> None:
         if self._watching is not None:
