@@ -20,6 +20,8 @@ from services.session.store.requests import RequestStore
 from services.session.store.sessions import SessionStore
 from services.session.store.turns import TurnStore
 from services.session.turns import TurnAlreadyExists, TurnInProgress, TurnState
+from services.session.upkeep import RequestUpkeep
+from tests.conditions import eventually
 from tests.session import samples
 from tests.session.tables import counts
 
@@ -112,10 +114,16 @@ async def test_asking_waits_for_a_commit_under_way(sessions: SessionStore, datab
 
 async def blocked(database: Database) -> None:
     """Return when some connection waits for a lock."""
-    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-    async with database.connection() as connection:
-        while not await connection.fetchval(query):
-            await asyncio.sleep(0)
+
+    async def waits() -> bool:
+        async with database.connection() as connection:
+            return bool(
+                await connection.fetchval(
+                    "SELECT true FROM pg_stat_activity WHERE wait_event_type = 'Lock' LIMIT 1"
+                )
+            )
+
+    await eventually(waits)
 
 
 async def test_an_admitted_turn_has_its_message_as_first_record(turns: TurnStore, database: Database) -> None:
@@ -220,3 +228,20 @@ async def test_request_ids_are_forgotten_when_they_are_old(
     left = await connection.fetch("SELECT request_id FROM session.request_ids")
     await connection.close()
     assert [row["request_id"] for row in left] == ["new"]
+
+
+async def test_request_ids_are_forgotten_in_batches(database: Database, database_url: str) -> None:
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(
+        """
+        INSERT INTO session.request_ids (project, scope, rpc, request_id, fingerprint, create_time)
+        SELECT 'default', 's1', 'StartTurn', 'r' || number, '', clock_timestamp() - interval '25 h'
+        FROM generate_series(1, 1500) AS number
+        """
+    )
+    upkeep = RequestUpkeep(RequestStore(database), 24 * 3600.0)
+    assert await upkeep.step() == 0
+    assert await connection.fetchval("SELECT count(*) FROM session.request_ids") == 500
+    assert await upkeep.step() > 0
+    assert await connection.fetchval("SELECT count(*) FROM session.request_ids") == 0
+    await connection.close()

@@ -171,10 +171,11 @@ def _token(listing: str, last: Session) -> str:
     return PageToken(listing, ((last.create_time - _EPOCH) // _MICROSECOND, last.session_id)).encode()
 
 
-def _after(token: PageToken | None) -> tuple[datetime, str] | None:
+def _after(token: PageToken | None) -> tuple[datetime, str]:
+    """The sort key behind which a page begins; the first page begins behind the latest time."""
     if token is None:
-        return None
+        return _LATEST, ""
     microseconds, session_id = token.key
-    latest = (_LATEST - _EPOCH) // _MICROSECOND
     # A token is not signed: it must not lead to a time that does not exist.
-    return _EPOCH + _MICROSECOND * max(0, min(int(microseconds), latest)), str(session_id)
+    since_epoch = max(0, min(int(microseconds), (_LATEST - _EPOCH) // _MICROSECOND))
+    return _EPOCH + _MICROSECOND * since_epoch, str(session_id)

@@ -22,6 +22,7 @@ from services.session.turns import NewTurn, Turn
 from services.session.watching import Watching
 
 _LISTING: Final = "ListTurns"
+_BEYOND_ALL: Final = 2**63 - 1
 
 
 class TurnMethods:
@@ -81,7 +82,7 @@ class TurnMethods:
         limit = page_size("page_size", request.page_size)
         listing = f"{_LISTING} {session_id}"
         token = PageToken.decode(request.page_token, listing, (int,))
-        before = int(token.key[0]) if token else None
+        before = int(token.key[0]) if token else _BEYOND_ALL
         page = await self._turns.list_newest(project, session_id, before, limit)
         return session_pb2.ListTurnsResponse(
             turns=[convert.turn(turn) for turn in page.items],

@@ -55,7 +55,7 @@ class TurnStore:
             await read_session(connection, project, session_id)
             return await read_turn(connection, project, session_id, turn_id)
 
-    async def list_newest(self, project: str, session_id: str, before: int | None, limit: int) -> Page[Turn]:
+    async def list_newest(self, project: str, session_id: str, before: int, limit: int) -> Page[Turn]:
         """The turns below a number, newest first. Raises SessionNotFound."""
         async with snapshot(self._database) as connection:
             await read_session(connection, project, session_id)
@@ -66,7 +66,7 @@ class TurnStore:
                            sum(bytes) OVER (ORDER BY number DESC) - bytes AS bytes_before
                     FROM (
                         SELECT turns.*, 1024 + octet_length(prompt) AS bytes FROM session.turns
-                        WHERE project = $1 AND session_id = $2 AND ($3::bigint IS NULL OR number < $3)
+                        WHERE project = $1 AND session_id = $2 AND number < $3
                         ORDER BY number DESC
                         LIMIT $4 + 1
                     ) AS newest

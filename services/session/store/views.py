@@ -27,10 +27,9 @@ class ViewStore:
             return SessionView(session, await turn_in_progress(connection, project, session_id))
 
     async def list_newest(
-        self, project: str, labels: Mapping[str, str], after: tuple[datetime, str] | None, limit: int
+        self, project: str, labels: Mapping[str, str], after: tuple[datetime, str], limit: int
     ) -> Page[SessionView]:
         """Sessions with all of the labels, newest first, that come after a (create_time, session_id)."""
-        create_time, session_id = after or (None, None)
         async with snapshot(self._database) as connection:
             rows = await connection.fetch(
                 """
@@ -47,8 +46,7 @@ class ViewStore:
                             ON turn.project = session.project AND turn.session_id = session.session_id
                             AND turn.state IN ('ADMITTED', 'RUNNING')
                         WHERE session.project = $1 AND session.labels @> $2::jsonb
-                          AND ($3::timestamptz IS NULL
-                               OR (session.create_time, session.session_id) < ($3, $4::text))
+                          AND (session.create_time, session.session_id) < ($3, $4)
                         ORDER BY session.create_time DESC, session.session_id DESC
                         LIMIT $5 + 1
                     ) AS newest
@@ -59,8 +57,7 @@ class ViewStore:
                 """,
                 project,
                 json.dumps(dict(labels)),
-                create_time,
-                session_id,
+                *after,
                 limit,
                 PAGE_BYTES,
             )
