@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -54,3 +55,13 @@ async def _call(method: Callable[..., Awaitable[ResponseT]], request: RequestT, 
         return await method(request, timeout=timeout)
     except grpc.aio.AioRpcError as error:
         raise from_rpc_error(error) from error
+    except asyncio.CancelledError:
+        # A call also ends so when its channel is closed: then nobody asked this task to end.
+        if _is_being_cancelled():
+            raise
+        raise Cancelled from None
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

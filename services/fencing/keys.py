@@ -41,7 +41,7 @@ class KeyCache:
         self._begun = 0
         self._completed = 0
         self._fetched_at = float("-inf")
-        self._failure: KeysUnavailable | None = None
+        self._failure = "they have not been fetched yet"
 
     async def run(self) -> None:
         """Fetch until there are keys, then again every five minutes, which drops retired ones."""
@@ -50,7 +50,7 @@ class KeyCache:
     async def ready(self) -> None:
         """Raise KeysUnavailable while no grant can be verified."""
         if not self._keys:
-            raise self._failure or KeysUnavailable(cause="they have not been fetched yet")
+            raise KeysUnavailable(cause=self._failure)
 
     async def refresh(self) -> None:
         """Fetch once; KeysUnavailable when owner gives none. The keys known before stay."""
@@ -70,7 +70,7 @@ class KeyCache:
                 await self._clock.sleep(self._fetched_at + _UNKNOWN_KEY_INTERVAL - self._clock.boottime())
                 await self._fetch()
         if kid not in self._keys and self._failure:
-            raise self._failure
+            raise KeysUnavailable(cause=self._failure)
         return self._keys.get(kid)
 
     async def _step(self) -> float:
@@ -82,10 +82,14 @@ class KeyCache:
         self._fetched_at = self._clock.boottime()
         try:
             response = await self._client.list_keys(_FETCH_TIMEOUT)
-            if not response.keys:
-                raise KeysUnavailable(cause="owner has none")
         except MoorageError as error:
-            self._completed, self._failure = self._begun, KeysUnavailable(cause=str(error))
-            raise self._failure from error
-        self._completed, self._failure = self._begun, None
+            self._fail(str(error))
+            raise KeysUnavailable(cause=self._failure) from error
+        if not response.keys:
+            self._fail("owner has none")
+            raise KeysUnavailable(cause=self._failure)
+        self._completed, self._failure = self._begun, ""
         self._keys = {key.kid: Ed25519PublicKey.from_public_bytes(key.public_key) for key in response.keys}
+
+    def _fail(self, cause: str) -> None:
+        self._completed, self._failure = self._begun, cause

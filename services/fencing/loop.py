@@ -31,6 +31,7 @@ from services.fencing.orphans import Orphans
 
 _BATCH: Final = 1000
 _ATTEMPTS: Final = 3
+_SHORTEST_ATTEMPT: Final = 1.0
 _LONGEST_BACK_OFF: Final = 0.5
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LOSSES: Final = {
@@ -198,9 +199,11 @@ class LeaseLoop:
     async def _persist(self, window: float, call: Callable[[float], Awaitable[T]]) -> T:
         """Repeat `call(timeout)` while its effect is uncertain, for `window` seconds."""
         until = self._clock.boottime() + window
+        # A replica that hangs leaves time for another, unless that is too short for any.
+        timeout = max(window / _ATTEMPTS, min(window, _SHORTEST_ATTEMPT))
 
         async def attempt() -> T:
-            return await call(window / _ATTEMPTS)
+            return await call(timeout)
 
         def is_over(state: RetryCallState) -> bool:
             return self._clock.boottime() + state.upcoming_sleep >= until
