@@ -62,6 +62,7 @@ class Listener:
     async def on_permission(self, request: PermissionRequest) -> Awaitable[PermissionOutcome]:
         self.requests.append(request)
         self.arrived.set()
+        await self.gate.wait()
         return self.answer(request)
 
     async def until(self, condition: Callable[[Listener], object]) -> None:

@@ -11,8 +11,12 @@ from typing import Any
 SESSION = "rogue"
 
 
+def line_of(**message: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
+
+
 def send(**message: Any) -> None:
-    write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    write(line_of(**message))
 
 
 def write(data: bytes) -> None:
@@ -97,6 +101,16 @@ def late(prompt: dict[str, Any]) -> None:
     chunk(json.dumps(receive()["result"]))
 
 
+def answers_within_updates(request: dict[str, Any]) -> None:
+    """An update, the answer and an update in a single write, to whatever is asked."""
+    content = {"type": "text", "text": "x"}
+    params = {"sessionId": SESSION, "update": {"sessionUpdate": "agent_message_chunk", "content": content}}
+    piece = line_of(method="session/update", params=params)
+    while True:
+        write(piece + line_of(id=request["id"], result={"stopReason": "end_turn"}) + piece)
+        request = receive()
+
+
 def ask(title: str) -> None:
     options = [{"optionId": "yes", "name": "Yes", "kind": "allow_once"}]
     call = {"toolCallId": title, "title": title}
@@ -171,6 +185,8 @@ def main() -> None:
     if sys.argv[1] == "wants_login":
         send(id=opening["id"], error={"code": -32000, "message": "Authentication required"})
         sys.stdin.buffer.read()
+    if opening["method"] == "session/load":
+        answers_within_updates(opening)
     if sys.argv[1] == "malformed_session":
         send(id=opening["id"], result={"sessionId": 5})
         sys.stdin.buffer.read()

@@ -119,6 +119,17 @@ async def test_what_comes_after_the_end_breaks_nothing(tmp_path: Path) -> None:
         assert agent.connection.backlog == 0
 
 
+async def test_an_answer_is_taken_in_its_place_between_updates(tmp_path: Path) -> None:
+    """What follows the answer in the same write belongs to it no more."""
+    async with connected(*rogue_command("answers_within_updates"), directory=tmp_path) as agent:
+        await agent.connection.initialize(timeout=TIMEOUT)
+        await agent.connection.load_session("rogue", str(tmp_path), timeout=TIMEOUT)
+        await agent.connection.prompt("rogue", text_blocks("go")).result
+        await agent.listener.until(lambda listener: len(listener.updates) == 4)
+        seen = [(update.replayed, update.in_prompt) for update in agent.listener.updates]
+        assert seen == [(True, False), (False, False), (False, True), (False, False)]
+
+
 async def test_lone_surrogates_are_replaced(tmp_path: Path) -> None:
     async with rogue(tmp_path, "surrogates") as agent:
         assert await agent.say("go") == "end_turn"
@@ -320,6 +331,22 @@ async def test_a_question_holds_nothing_up_and_stop_answers_it(tmp_path: Path) -
         assert [request.tool_call.title for request in agent.listener.requests] == ["first"]
         cancelled = {"outcome": {"outcome": "cancelled"}}
         assert json.loads(agent.listener.text()) == ["session/cancel", cancelled, cancelled]
+
+
+async def test_a_question_that_opens_while_stopping_is_closed_at_once(tmp_path: Path) -> None:
+    async def wait(request: PermissionRequest) -> PermissionOutcome:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with rogue(tmp_path, "asks_on") as agent:
+        agent.listener.answer = wait
+        agent.listener.gate.clear()
+        prompt = agent.connection.prompt(agent.session_id, text_blocks("go"))
+        await agent.listener.until(lambda listener: listener.requests)
+        assert await agent.connection.cancel(agent.session_id)
+        agent.listener.gate.set()
+        async with asyncio.timeout(TIMEOUT):
+            assert (await prompt.result).stop_reason == "cancelled"
 
 
 async def test_an_answer_that_fails_is_an_error_for_the_agent_only(demo: Agent) -> None:
