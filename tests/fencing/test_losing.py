@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import grpc
 import pytest
 from moorage.owner.v1 import lease_pb2
 
@@ -13,7 +12,6 @@ from services.fencing.leases import HeldLease, Loss
 from services.fencing.loop import LeaseLoop
 from tests.conditions import eventually
 from tests.fencing.scripted import Context, ScriptedOwner
-from tests.fencing.timing import advance_until
 
 RUNNER = {"role": "runner"}
 
@@ -138,23 +136,3 @@ async def test_a_resource_can_be_taken_again_after_the_loss(
     second = await leases.acquire("a", ttl=15, labels=RUNNER)
     assert (second.token, second.held, first.held) == (2, True, False)
     assert leases.leases == {"a": second}
-
-
-async def test_a_closed_channel_does_not_end_the_loop(
-    owner: ScriptedOwner, channel: grpc.aio.Channel, leases: LeaseLoop, clock: ManualClock
-) -> None:
-    """A call that is cut so ends as if its task had been cancelled."""
-    lease = await leases.acquire("a", ttl=15, labels=RUNNER)
-    renewing = asyncio.Event()
-
-    async def hang(_context: Context) -> None:
-        renewing.set()
-        await asyncio.Event().wait()
-
-    owner.before = [hang]
-    await clock.until_sleeping(2)
-    await clock.advance(5)
-    await renewing.wait()
-    await channel.close()
-    await advance_until(clock, lease.lost.is_set)
-    assert lease.loss is Loss.DEADLINE
