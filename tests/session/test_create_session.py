@@ -96,31 +96,29 @@ async def test_a_taken_id_is_refused_and_makes_no_workspace(client: Client, plac
     assert await workspaces(places.database_url) == before
 
 
-@pytest.mark.parametrize(
-    ("field", "fields"),
-    [
-        ("session_id", {"session_id": "a b"}),
-        ("session_id", {"session_id": "s" * 129}),
-        ("request_id", {"request_id": "r" * 256}),
-        ("request_id", {"request_id": "a\0b"}),
-        ("agent.profile", {"agent": session_pb2.AgentSpec(profile="../demo")}),
-        ("agent.environment", {"agent": session_pb2.AgentSpec(environment={"1": "x"})}),
-        ("labels", {"labels": {"": "x"}}),
-        ("approval_policy", {"approval_policy": turn_pb2.APPROVAL_POLICY_ASK}),
-        ("limits.max_tool_calls", {"limits": turn_pb2.Limits(max_tool_calls=-1)}),
-        ("binding", {"binding": Binding()}),
-        ("binding.local.directory", {"binding": local("")}),
-        ("binding.local.directory", {"binding": local("relative")}),
-        ("provision.provider", {"provision": session_pb2.WorkspaceProvision(provider="no name")}),
-    ],
-)
-async def test_bad_input_names_its_field_and_leaves_nothing(
-    client: Client, places: Places, field: str, fields: dict[str, object]
-) -> None:
-    with pytest.raises(InvalidArgument) as refusal:
-        await client.create(**fields)
-    assert refusal.value.reason == ErrorReason.ERROR_REASON_INVALID_FIELD
-    assert [violation.field for violation in refusal.value.violations] == [field]
+BAD_INPUT: list[tuple[str, dict[str, object]]] = [
+    ("session_id", {"session_id": "a b"}),
+    ("session_id", {"session_id": "s" * 129}),
+    ("request_id", {"request_id": "r" * 256}),
+    ("request_id", {"request_id": "a\0b"}),
+    ("agent.profile", {"agent": session_pb2.AgentSpec(profile="../demo")}),
+    ("agent.environment", {"agent": session_pb2.AgentSpec(environment={"1": "x"})}),
+    ("labels", {"labels": {"": "x"}}),
+    ("approval_policy", {"approval_policy": turn_pb2.APPROVAL_POLICY_ASK}),
+    ("limits.max_tool_calls", {"limits": turn_pb2.Limits(max_tool_calls=-1)}),
+    ("binding", {"binding": Binding()}),
+    ("binding.local.directory", {"binding": local("")}),
+    ("binding.local.directory", {"binding": local("relative")}),
+    ("provision.provider", {"provision": session_pb2.WorkspaceProvision(provider="no name")}),
+]
+
+
+async def test_bad_input_names_its_field_and_leaves_nothing(client: Client, places: Places) -> None:
+    for field, fields in BAD_INPUT:
+        with pytest.raises(InvalidArgument) as refusal:
+            await client.create(**fields)
+        assert refusal.value.reason == ErrorReason.ERROR_REASON_INVALID_FIELD
+        assert [violation.field for violation in refusal.value.violations] == [field]
     assert (await counts(places.database_url))["sessions"] == 0
     assert await workspaces(places.database_url) == {}
 

@@ -176,24 +176,22 @@ async def test_an_update_changes_what_its_mask_names(client: Client) -> None:
     assert dict((await client.update("s1", "labels")).labels) == {}
 
 
-@pytest.mark.parametrize(
-    ("field", "paths", "fields"),
-    [
-        ("update_mask", [], {}),
-        ("update_mask", ["labels", "binding"], {}),
-        ("labels", ["labels"], {"labels": {"": "x"}}),
-        ("approval_policy", ["approval_policy"], {"approval_policy": turn_pb2.APPROVAL_POLICY_ASK}),
-        ("limits.max_tool_calls", ["limits"], {"limits": turn_pb2.Limits(max_tool_calls=-1)}),
-        ("request_id", ["labels"], {"request_id": "r" * 256}),
-    ],
-)
-async def test_a_bad_update_names_its_field(
-    client: Client, field: str, paths: list[str], fields: dict[str, object]
-) -> None:
+BAD_UPDATES: list[tuple[str, list[str], dict[str, object]]] = [
+    ("update_mask", [], {}),
+    ("update_mask", ["labels", "binding"], {}),
+    ("labels", ["labels"], {"labels": {"": "x"}}),
+    ("approval_policy", ["approval_policy"], {"approval_policy": turn_pb2.APPROVAL_POLICY_ASK}),
+    ("limits.max_tool_calls", ["limits"], {"limits": turn_pb2.Limits(max_tool_calls=-1)}),
+    ("request_id", ["labels"], {"request_id": "r" * 256}),
+]
+
+
+async def test_a_bad_update_names_its_field_and_changes_nothing(client: Client) -> None:
     before = await client.create(session_id="s1")
-    with pytest.raises(InvalidArgument) as refusal:
-        await client.update("s1", *paths, **fields)
-    assert [violation.field for violation in refusal.value.violations] == [field]
+    for field, paths, fields in BAD_UPDATES:
+        with pytest.raises(InvalidArgument) as refusal:
+            await client.update("s1", *paths, **fields)
+        assert [violation.field for violation in refusal.value.violations] == [field]
     assert (await client.get("s1")).etag == before.etag
 
 

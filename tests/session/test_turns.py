@@ -46,27 +46,25 @@ async def test_a_turn_is_admitted(client: Client) -> None:
     assert await client.get_turn("s1", turn.turn_id) == turn
 
 
-@pytest.mark.parametrize(
-    ("field", "prompt", "fields"),
-    [
-        ("prompt[0].text.text", "", {}),
-        ("prompt", "x" * 262_145, {}),
-        ("turn_id", "hello", {"turn_id": "a b"}),
-        ("turn_id", "hello", {"turn_id": "t" * 129}),
-        ("request_id", "hello", {"request_id": "r" * 256}),
-    ],
-)
-async def test_bad_input_names_its_field_and_leaves_nothing(
-    client: Client, database_url: str, field: str, prompt: str, fields: dict[str, str]
-) -> None:
+BAD_INPUT: list[tuple[str, str, dict[str, str]]] = [
+    ("prompt[0].text.text", "", {}),
+    ("prompt", "x" * 262_145, {}),
+    ("turn_id", "hello", {"turn_id": "a b"}),
+    ("turn_id", "hello", {"turn_id": "t" * 129}),
+    ("request_id", "hello", {"request_id": "r" * 256}),
+]
+
+
+async def test_bad_input_names_its_field_and_leaves_nothing(client: Client, database_url: str) -> None:
     await client.create(session_id="s1")
     before = await counts(database_url)
-    with pytest.raises(InvalidArgument) as refusal:
-        await client.start("s1", prompt, **fields)
-    assert refusal.value.reason == ErrorReason.ERROR_REASON_INVALID_FIELD
-    assert [violation.field for violation in refusal.value.violations] == [field]
-    with pytest.raises(InvalidArgument):
-        await first(client.run("s1", prompt, **fields))
+    for field, prompt, fields in BAD_INPUT:
+        with pytest.raises(InvalidArgument) as refusal:
+            await client.start("s1", prompt, **fields)
+        assert refusal.value.reason == ErrorReason.ERROR_REASON_INVALID_FIELD
+        assert [violation.field for violation in refusal.value.violations] == [field]
+        with pytest.raises(InvalidArgument):
+            await first(client.run("s1", prompt, **fields))
     assert await counts(database_url) == before
 
 
