@@ -28,8 +28,12 @@ class SessionSettings(ServiceSettings, DatabaseSettings):
     )
     owner_address: str = Field("127.0.0.1:7800", description="gRPC target of owner")
     workspace_address: str = Field("127.0.0.1:7802", description="gRPC target of workspace")
-    default_profile: str = Field("demo", description="agent of a session that names none")
-    pool: str = Field("default", description="pool of the runners that turns are given to")
+    default_profile: str = Field(
+        "demo", description="agent of a session that names none", pattern=r"^[A-Za-z0-9_-]{1,64}$"
+    )
+    pool: str = Field(
+        "default", description="pool of the runners that turns are given to", pattern=r"^[A-Za-z0-9_-]{1,63}$"
+    )
     default_max_duration: PositiveSeconds = Field(6 * 3600.0, description="seconds a turn may last")
     default_max_silence: PositiveSeconds = Field(15 * 60.0, description="seconds an agent may be silent")
     dispatch_window: PositiveSeconds = Field(
