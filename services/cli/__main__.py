@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import importlib.metadata
+import sys
+from typing import Annotated, TextIO
 
 import typer
-from pydantic import ValidationError
 
-from services.cli import commands_demo, commands_run, commands_session, commands_up
+from services.cli import commands_demo, commands_migrate, commands_run, commands_session, commands_up
 from services.cli.app import Context
+from services.cli.options import checked
 from services.cli.output import Output
-from services.cli.settings import ClientSettings
+from services.common.addresses import Address
+from services.common.validation import DEFAULT_PROJECT, check_project
 
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, help="A control plane for coding-agent sessions."
 )
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"moorage {importlib.metadata.version('moorage')}")
+        raise typer.Exit
 
 
 @app.callback()
@@ -24,23 +33,30 @@ def program(
         str,
         typer.Option(
             envvar="MOORAGE_ADDRESS",
-            help="HOST:PORT of the session service. Default: that of the `up` around this directory.",
+            metavar="HOST:PORT",
+            callback=checked(Address.parse),
+            help="The session service. Default: that of the `up` around this directory, else 127.0.0.1:7801.",
         ),
     ] = "",
     project: Annotated[
-        str, typer.Option(envvar="MOORAGE_PROJECT", help="The project to act in.")
-    ] = "default",
+        str,
+        typer.Option(
+            envvar="MOORAGE_PROJECT",
+            metavar="NAME",
+            callback=checked(check_project),
+            help="The project to act in.",
+        ),
+    ] = DEFAULT_PROJECT,
+    _version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_tell_version, help="Print the version.")
+    ] = False,
 ) -> None:
     """Options of the whole program come before the command."""
-    try:
-        settings = ClientSettings(address=address, project=project)
-    except ValidationError as error:
-        raise typer.BadParameter(str(error)) from None
-    context.obj = Context(Output(), settings)
+    context.obj = Context(Output(), address, project or DEFAULT_PROJECT)
 
 
 app.command()(commands_up.up)
-app.command()(commands_up.migrate)
+app.command()(commands_migrate.migrate)
 app.command()(commands_demo.demo)
 app.command()(commands_run.run)
 app.command()(commands_run.watch)
@@ -49,7 +65,16 @@ app.add_typer(commands_session.app, name="session")
 
 def main() -> None:
     """Entry point of the console script."""
+    for stream in (sys.stdout, sys.stderr):
+        _show_what_it_can(stream)
     app()
+
+
+def _show_what_it_can(stream: TextIO) -> None:
+    """A terminal that lacks a character gets a question mark instead of an error."""
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure:
+        reconfigure(errors="replace")
 
 
 if __name__ == "__main__":

@@ -6,24 +6,22 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import grpc
 import typer
 
 from services.cli.connection import Connection, connect
-from services.cli.exits import Exit
+from services.cli.exits import SIGNALLED, Exit
+from services.cli.failures import CommandFailed
+from services.cli.interrupts import Interrupted, interruptible
 from services.cli.output import Output
-from services.cli.ports import PortTaken
 from services.cli.postgres import EmbeddedPostgresError
-from services.cli.settings import ClientSettings
-from services.cli.state import AlreadyRunning
-from services.cli.supervisor import ServiceFailed
-from services.cli.turns import Cut
-from services.common.errors import MoorageError
-from services.common.status import from_rpc_error
+from services.cli.refusals import Refusal
+from services.cli.state import find_running
+from services.common.errors import MoorageError, StartupRefused
 
-EXPECTED = (MoorageError, ServiceFailed, AlreadyRunning, PortTaken, EmbeddedPostgresError)
+DEFAULT_ADDRESS = "127.0.0.1:7801"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +29,16 @@ class Context:
     """The program's options."""
 
     output: Output
-    settings: ClientSettings
+    address: str
+    project: str
 
     @property
     def target(self) -> str:
-        """The session service's address."""
-        return self.settings.target(Path.cwd())
+        """The session service to call: the one named, else that of the `up` around this directory."""
+        if self.address:
+            return self.address
+        running = find_running(Path.cwd())
+        return running.session if running else DEFAULT_ADDRESS
 
 
 def _choose_json(context: typer.Context, value: bool) -> bool:
@@ -51,37 +53,30 @@ JsonOption = Annotated[
 """The last parameter of every command, named `_json`: its callback has done all there is to do."""
 
 
-def call(context: Context, command: Callable[[Connection], Awaitable[Exit]]) -> None:
+def call(context: Context, command: Callable[[Connection], Awaitable[Exit]]) -> NoReturn:
     """Run a command that talks to the session service, and exit with its code."""
 
     async def connected() -> Exit:
-        async with connect(context.target, context.settings.project) as connection:
+        async with connect(context.target, context.project) as connection:
             return await command(connection)
 
     run(context.output, connected)
 
 
-def run(output: Output, command: Callable[[], Awaitable[Exit]]) -> None:
-    """Run a command; what can go wrong becomes one line and an exit code."""
-
-    async def main() -> Exit:
-        return await command()
-
+def run(output: Output, command: Callable[[], Awaitable[Exit]]) -> NoReturn:
+    """Run a command, and exit with its code; what can go wrong becomes one line and a code."""
     try:
-        raise typer.Exit(asyncio.run(main()))
-    except Cut as cut:
-        output.error(str(cut))
-        raise typer.Exit(Exit.CUT) from None
+        code = int(asyncio.run(interruptible(command)))
+    except Interrupted as interrupted:
+        code = SIGNALLED + interrupted.number
+    except CommandFailed as failure:
+        output.error(str(failure), failure.hint)
+        code = failure.exit
     except grpc.aio.AioRpcError as error:
-        raise typer.Exit(_refused(output, from_rpc_error(error), error.code())) from None
-    except EXPECTED as error:
+        refusal = Refusal(error)
+        output.error(refusal.line(), refusal.hint, refusal.document())
+        code = refusal.exit
+    except (MoorageError, StartupRefused, EmbeddedPostgresError) as error:
         output.error(str(error))
-        raise typer.Exit(Exit.FAILED) from None
-
-
-def _refused(output: Output, error: MoorageError, code: grpc.StatusCode) -> Exit:
-    fields = "".join(f"\n  {violation.field}: {violation.description}" for violation in error.violations)
-    output.error(f"{error} ({code.name}, {error.reason_name}){fields}")
-    if code is grpc.StatusCode.INVALID_ARGUMENT:
-        return Exit.USAGE
-    return Exit.CUT if code is grpc.StatusCode.UNAVAILABLE else Exit.FAILED
+        code = Exit.FAILED
+    raise typer.Exit(code)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import aclosing
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -11,9 +13,10 @@ from moorage.common.v1 import turn_pb2
 
 from services.cli.app import Context, JsonOption, call
 from services.cli.connection import Connection
-from services.cli.directory import session_of
+from services.cli.directory import find_session, session_of
 from services.cli.exits import Exit, exit_of
 from services.cli.output import Output
+from services.cli.patience import Cut, Patience
 from services.cli.records import stored_records, watched_records
 from services.cli.transcript import Transcript
 from services.cli.turns import TurnStream
@@ -35,9 +38,11 @@ def run(
     context: typer.Context,
     prompt: Annotated[str, typer.Argument(help="What to tell the agent.")],
     session: Annotated[
-        str, typer.Option(help="A session to continue. Default: the one of this directory.")
+        str, typer.Option(metavar="SESSION", help="A session to continue. Default: that of this directory.")
     ] = "",
-    profile: Annotated[str, typer.Option(help="For a new session: the agent's profile.")] = "",
+    profile: Annotated[
+        str, typer.Option(metavar="PROFILE", help="For a new session: the agent's profile.")
+    ] = "",
     approval: Annotated[
         Approval, typer.Option(help="For a new session: what happens to the agent's questions.")
     ] = Approval.deny,
@@ -48,16 +53,23 @@ def run(
 
     async def work(connection: Connection) -> Exit:
         session_id = session or await _own_session(connection, profile, approval)
-        stream = TurnStream(connection, session_id, prompt)
-        return exit_of(await _follow(options.output, stream))
+        stream = TurnStream(connection, session_id, prompt, Patience(options.output.hint))
+        try:
+            return exit_of(await _follow(options.output, stream))
+        except (asyncio.CancelledError, Cut):
+            if stream.admitted:
+                options.output.hint(
+                    f"the turn goes on: `moorage watch {session_id} --after {stream.last_seq}` shows it"
+                )
+            raise
 
     call(options, work)
 
 
 def watch(
     context: typer.Context,
-    session: Annotated[str, typer.Argument(help="The session.")],
-    after: Annotated[int, typer.Option(help="Only records after this seq.")] = 0,
+    session: Annotated[str, typer.Argument(help="The session. Default: that of this directory.")] = "",
+    after: Annotated[int, typer.Option(min=0, metavar="SEQ", help="Only records after this one.")] = 0,
     follow: Annotated[bool, typer.Option(help="Go on with what comes; Ctrl-C ends it.")] = True,
     _json: JsonOption = False,
 ) -> None:
@@ -65,13 +77,16 @@ def watch(
     options: Context = context.obj
 
     async def work(connection: Connection) -> Exit:
+        session_id = session or (await find_session(connection, Path.cwd())).session_id
+        if follow:
+            records = watched_records(connection, session_id, after, Patience(options.output.hint))
+        else:
+            records = stored_records(connection, session_id, after)
         transcript = Transcript(options.output)
-        records = watched_records if follow else stored_records
-        async for record in records(connection, session, after):
-            if options.output.as_json:
-                options.output.message(record)
-            else:
-                transcript.show(record)
+        show = options.output.message if options.output.as_json else transcript.show
+        async with aclosing(records):
+            async for record in records:
+                show(record)
         transcript.close()
         return Exit.COMPLETED
 
@@ -86,11 +101,12 @@ async def _own_session(connection: Connection, profile: str, approval: Approval)
 async def _follow(output: Output, stream: TurnStream) -> turn_pb2.TurnState.ValueType:
     state = turn_pb2.TURN_STATE_UNSPECIFIED
     transcript = Transcript(output)
-    async for event in stream.events():
-        if output.as_json:
-            output.message(event)
-        elif event.WhichOneof("event") == "record":
-            transcript.show(event.record)
-        state = event.ended.state
+    async with aclosing(stream.events()) as events:
+        async for event in events:
+            if output.as_json:
+                output.message(event)
+            elif event.HasField("record"):
+                transcript.show(event.record)
+            state = event.ended.state
     transcript.close()
     return state

@@ -11,6 +11,8 @@ from moorage.common.v1 import record_pb2, turn_pb2
 from moorage.session.v1 import session_pb2
 
 from services.cli.connection import Connection
+from services.cli.failures import CommandFailed
+from services.cli.patience import Patience
 from services.cli.records import stored_records
 from services.cli.transcript import state_name
 from services.cli.turns import TurnStream
@@ -21,7 +23,7 @@ NUMBERS = 20
 PROOF = "proof.txt"
 
 
-class DemoFailed(Exception):
+class DemoFailed(CommandFailed):
     """Something is not as the demo says."""
 
 
@@ -124,7 +126,7 @@ class Demo:
         return answer.session
 
     async def _turn(self, prompt: str) -> tuple[session_pb2.Turn, list[record_pb2.Record]]:
-        stream = TurnStream(self.connection, self.session_id, prompt)
+        stream = TurnStream(self.connection, self.session_id, prompt, Patience())
         events = [event async for event in stream.events()]
         records = [event.record for event in events if event.HasField("record")]
         turn = events[-1].ended

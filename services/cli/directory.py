@@ -6,17 +6,33 @@ import hashlib
 import os
 from pathlib import Path
 
+import grpc
 from moorage.common.v1 import binding_pb2, turn_pb2
 from moorage.session.v1 import session_pb2
 
 from services.cli.connection import Connection
+from services.cli.failures import CommandFailed
+from services.common.status import from_rpc_error
 
 LABEL = "moorage.directory"
+_REUSED = "REQUEST_ID_REUSED"
+
+
+class NoSession(CommandFailed):
+    """Nobody ran a turn in this directory yet."""
 
 
 def directory_key(directory: Path) -> str:
     """The value of the label that finds a directory's session; a path may be longer than a label."""
     return hashlib.sha256(os.fsencode(directory)).hexdigest()[:32]
+
+
+async def find_session(connection: Connection, directory: Path) -> session_pb2.Session:
+    """The directory's newest session. Raises NoSession."""
+    found = await _newest(connection, directory)
+    if found is None:
+        raise NoSession(f"no session belongs to {directory}", hint="`moorage run` makes one")
+    return found
 
 
 async def session_of(
@@ -27,20 +43,27 @@ async def session_of(
     approval_policy: turn_pb2.ApprovalPolicy.ValueType,
 ) -> session_pb2.Session:
     """The directory's newest session, made when there is none; safe when two ask at once."""
+    if found := await _newest(connection, directory):
+        return found
     key = directory_key(directory)
-    found = await connection.sessions.ListSessions(
-        session_pb2.ListSessionsRequest(labels={LABEL: key}, page_size=1), metadata=connection.metadata
+    request = session_pb2.CreateSessionRequest(
+        agent=session_pb2.AgentSpec(profile=profile),
+        approval_policy=approval_policy,
+        labels={LABEL: key},
+        binding=binding_pb2.Binding(local=binding_pb2.LocalBinding(directory=str(directory))),
+        request_id=f"directory-{key}",
     )
-    if found.sessions:
-        return found.sessions[0]
-    created = await connection.sessions.CreateSession(
-        session_pb2.CreateSessionRequest(
-            agent=session_pb2.AgentSpec(profile=profile),
-            approval_policy=approval_policy,
-            labels={LABEL: key},
-            binding=binding_pb2.Binding(local=binding_pb2.LocalBinding(directory=str(directory))),
-            request_id=f"directory-{key}",
-        ),
-        metadata=connection.metadata,
-    )
+    try:
+        created = await connection.sessions.CreateSession(request, metadata=connection.metadata)
+    except grpc.aio.AioRpcError as error:
+        if from_rpc_error(error).reason_name == _REUSED:
+            # Somebody was quicker, with another profile or policy.
+            return await find_session(connection, directory)
+        raise
     return created.session
+
+
+async def _newest(connection: Connection, directory: Path) -> session_pb2.Session | None:
+    request = session_pb2.ListSessionsRequest(labels={LABEL: directory_key(directory)}, page_size=1)
+    found = await connection.sessions.ListSessions(request, metadata=connection.metadata)
+    return next(iter(found.sessions), None)

@@ -6,6 +6,9 @@ from enum import IntEnum
 
 from moorage.common.v1.turn_pb2 import TurnState
 
+SIGNALLED = 128
+"""Added to the number of the signal that ended a command: 130 after Ctrl-C, 143 after SIGTERM."""
+
 
 class Exit(IntEnum):
     """What a command's exit code says."""

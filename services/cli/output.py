@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
+
+# Everything that moves a cursor, rings, or changes colours; lines and tabs are kept.
+_CONTROLS = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_PICTURES = 0x2400
+
+
+def harmless(text: str) -> str:
+    """The text without what a terminal would obey: agents and tools say anything."""
+    return _CONTROLS.sub(_picture, text).replace("\r\n", "\n")
+
+
+def _picture(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x20:
+        return chr(_PICTURES + code)
+    return "\u2421" if code == 0x7F else "\ufffd"
+
+
+def _console(*, stderr: bool = False) -> Console:
+    return Console(stderr=stderr, highlight=False, soft_wrap=True)
 
 
 @dataclass(slots=True)
@@ -19,8 +41,8 @@ class Output:
     """Where results go. Errors and hints go to standard error, so that output can be piped."""
 
     as_json: bool = False
-    console: Console = field(default_factory=lambda: Console(highlight=False, soft_wrap=True))
-    errors: Console = field(default_factory=lambda: Console(stderr=True, highlight=False, soft_wrap=True))
+    console: Console = field(default_factory=_console)
+    errors: Console = field(default_factory=lambda: _console(stderr=True))
 
     def message(self, message: Message) -> None:
         """Print a message as a line of JSON."""
@@ -33,23 +55,30 @@ class Output:
 
     def line(self, text: str, style: str = "") -> None:
         """Print a line for people."""
-        self.console.print(escape(text), style=style or None)
+        self.piece(text + "\n", style)
 
     def piece(self, text: str, style: str = "") -> None:
         """Print a piece of a line for people, at once."""
-        self.console.print(escape(text), style=style or None, end="")
+        self.console.print(Text(harmless(text), style=style), end="")
+
+    def table(self, rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> None:
+        """Print a table for people; nothing is cut or wrapped, so that ids can be copied."""
+        table = Table(*columns, box=None, pad_edge=False, show_header=bool(columns), header_style="bold")
+        for row in rows:
+            table.add_row(*(Text(harmless(cell)) for cell in row))
+        needed = self.console.measure(table).maximum
+        self.console.print(table, width=max(needed, self.console.width), crop=False)
 
     def hint(self, text: str) -> None:
         """Say something that is not a result."""
-        self.errors.print(escape(text), style="dim")
+        if not self.as_json:
+            self.errors.print(Text(harmless(text), style="dim"))
 
-    def error(self, text: str) -> None:
-        """Say what went wrong."""
-        self.errors.print(f"[bold red]error:[/] {escape(text)}")
-
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Print a table for people."""
-        table = Table(*columns, box=None, pad_edge=False, header_style="bold")
-        for row in rows:
-            table.add_row(*(escape(cell) for cell in row))
-        self.console.print(table)
+    def error(self, text: str, hint: str = "", details: Mapping[str, Any] | None = None) -> None:
+        """Say what went wrong: a line for people, or a document for programs."""
+        if self.as_json:
+            sys.stderr.write(json.dumps({"error": {"message": text, **(details or {})}}) + "\n")
+            return
+        self.errors.print(Text.assemble(("error: ", "bold red"), harmless(text)))
+        if hint:
+            self.hint(hint)

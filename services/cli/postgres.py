@@ -164,7 +164,6 @@ class EmbeddedPostgres:
             self._process = subprocess.Popen(
                 home.command("postgres", "-D", str(home.data), *options),
                 cwd=home.path,
-                env=home.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

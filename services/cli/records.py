@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING
 
-import grpc
 from moorage.common.v1 import record_pb2
 from moorage.session.v1 import session_pb2
 
 from services.cli.connection import Connection
+from services.cli.patience import Patience, resumed
+
+if TYPE_CHECKING:
+    import grpc
+
+    WatchCall = grpc.aio.UnaryStreamCall[session_pb2.WatchSessionRequest, session_pb2.WatchSessionResponse]
 
 _PAGE = 500
-_ATTEMPTS = 6
-_FIRST_WAIT = 0.1
-_LONGEST_WAIT = 5.0
 
 
 async def stored_records(
     connection: Connection, session_id: str, after_seq: int
-) -> AsyncIterator[record_pb2.Record]:
+) -> AsyncGenerator[record_pb2.Record, None]:
     """What is stored now, in order."""
     while True:
         page = await connection.sessions.ListRecords(
@@ -29,28 +32,21 @@ async def stored_records(
         for record in page.records:
             yield record
         after_seq = page.next_after_seq
-        if after_seq >= page.head_seq:
+        if not page.records or after_seq >= page.head_seq:
             return
 
 
 async def watched_records(
-    connection: Connection, session_id: str, after_seq: int
-) -> AsyncIterator[record_pb2.Record]:
-    """What is stored and then what comes, without end; raises the call's error when retries run out."""
-    failures = 0
-    while True:
-        call = connection.sessions.WatchSession(
-            session_pb2.WatchSessionRequest(session_id=session_id, after_seq=after_seq),
-            metadata=connection.metadata,
-        )
-        try:
-            async for event in call:
-                failures = 0
-                if event.HasField("record"):
-                    after_seq = event.record.seq
-                    yield event.record
-        except grpc.aio.AioRpcError as error:
-            failures += 1
-            if error.code() is not grpc.StatusCode.UNAVAILABLE or failures >= _ATTEMPTS:
-                raise
-            await asyncio.sleep(min(_LONGEST_WAIT, _FIRST_WAIT * 2**failures))
+    connection: Connection, session_id: str, after_seq: int, patience: Patience
+) -> AsyncGenerator[record_pb2.Record, None]:
+    """What is stored and then what comes, without end. Raises Cut when the service stays away."""
+    request = session_pb2.WatchSessionRequest(session_id=session_id, after_seq=after_seq)
+
+    def watch() -> WatchCall:
+        return connection.sessions.WatchSession(request, metadata=connection.metadata)
+
+    async with aclosing(resumed(watch, patience)) as events:
+        async for event in events:
+            if event.HasField("record"):
+                request.after_seq = event.record.seq
+                yield event.record

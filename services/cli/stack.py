@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn, TypeVar
 
-from services.cli.ports import choose
+import tenacity
+
+from services.cli.ports import all_free, choose
 from services.cli.postgres import EmbeddedPostgres
+from services.cli.racing import first
 from services.cli.state import Running, announced, only_one
-from services.cli.supervisor import ServiceSpec, Supervisor
+from services.cli.supervisor import ServiceFailed, ServiceSpec, Supervisor
 from services.common.migrations import migrate
 
+T = TypeVar("T")
+
 SCHEMAS = ("owner", "session", "workspace")
-_PORTS = {"owner": 7800, "session": 7801, "workspace": 7802, "runner": 7803, "journal": 7811}
+PORTS = {"owner": 7800, "session": 7801, "workspace": 7802, "runner": 7803, "journal": 7811}
+_TRIES = 3
+_POLL = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,59 +33,89 @@ class StackOptions:
 
     `root` is where agents may work, `state` where data and logs go. Without
     `database_url` an embedded PostgreSQL keeps its data in `state`. `listen` fixes
-    addresses by service name; `environment` is for the services.
+    addresses by the names of PORTS; the others are these, or free ones.
     """
 
     root: Path
     state: Path
-    database_url: str | None = None
+    database_url: str = ""
     listen: Mapping[str, str] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def logs(self) -> Path:
+        """The directory of the services' logs."""
+        return self.state / "logs"
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A running set of services."""
+    """A running set of services; `postgres` is the database if it is an embedded one."""
 
     running: Running
     supervisor: Supervisor
-    logs: Path
+    postgres: EmbeddedPostgres | None
+
+    async def during(self, work: Awaitable[T]) -> T:
+        """Do some work. Raises ServiceFailed as soon as something ends that should not."""
+        return await first(self.supervisor.wait_failure(), _wait_failure(self.postgres), work)
 
 
 @asynccontextmanager
 async def run_stack(options: StackOptions) -> AsyncIterator[Stack]:
     """Start everything and wait until it serves; end it all with the block."""
-    with only_one(options.state):
-        async with _database(options) as database_url:
-            for schema in SCHEMAS:
-                await migrate(database_url, schema)
-            addresses = choose(_PORTS, options.listen)
-            running = Running(pid=os.getpid(), root=str(options.root), **addresses)
-            logs = options.state / "logs"
-            async with Supervisor(logs) as supervisor:
-                for spec in _specs(options, running, database_url):
-                    await supervisor.start(spec)
-                await supervisor.wait_ready()
-                with announced(options.state, running):
-                    yield Stack(running, supervisor, logs)
+    with only_one(options.state), _database(options) as (database_url, postgres):
+        for schema in SCHEMAS:
+            await migrate(database_url, schema)
+        async with Supervisor(options.logs) as supervisor:
+            running = await _start(options, database_url, supervisor)
+            with announced(options.state, running):
+                yield Stack(running, supervisor, postgres)
 
 
-@asynccontextmanager
-async def _database(options: StackOptions) -> AsyncIterator[str]:
+@contextmanager
+def _database(options: StackOptions) -> Iterator[tuple[str, EmbeddedPostgres | None]]:
     if options.database_url:
-        yield options.database_url
+        yield options.database_url, None
         return
     postgres = EmbeddedPostgres(options.state / "postgres")
-    # Started from this thread: the server's life is tied to the thread that starts it.
-    url = postgres.start()
     try:
-        yield url
+        # In this thread: the server's life is tied to the thread that starts it.
+        yield postgres.start(), postgres
     finally:
         postgres.stop()
 
 
-def _specs(options: StackOptions, running: Running, database_url: str) -> list[ServiceSpec]:
-    database = {**options.environment, "MOORAGE_DATABASE_URL": database_url}
+async def _wait_failure(postgres: EmbeddedPostgres | None) -> NoReturn:
+    while postgres is None or postgres.pid is not None:
+        await asyncio.sleep(_POLL)
+    raise ServiceFailed(f"PostgreSQL ended; see {postgres.log_file}")
+
+
+class _PortLost(ServiceFailed):
+    """Somebody took a chosen port before the service did."""
+
+
+@tenacity.retry(
+    retry=tenacity.retry_if_exception_type(_PortLost), stop=tenacity.stop_after_attempt(_TRIES), reraise=True
+)
+async def _start(options: StackOptions, database_url: str, supervisor: Supervisor) -> Running:
+    addresses = choose(PORTS, options.listen)
+    running = Running(os.getpid(), str(options.root), str(options.logs), **addresses)
+    for spec in service_specs(options, running, database_url):
+        await supervisor.start(spec)
+    try:
+        await supervisor.wait_ready()
+    except ServiceFailed as failure:
+        await supervisor.stop()
+        if all_free(addresses.values()):
+            raise
+        raise _PortLost(str(failure)) from None
+    return running
+
+
+def service_specs(options: StackOptions, running: Running, database_url: str) -> list[ServiceSpec]:
+    """How each service is started, in this order."""
+    database = {"MOORAGE_DATABASE_URL": database_url}
     owner = ("--owner-address", running.owner)
     workspace = ("--workspace-address", running.workspace)
     return [
@@ -104,6 +143,5 @@ def _specs(options: StackOptions, running: Running, database_url: str) -> list[S
                 *("--listen", running.runner, "--name", "local"),
                 *("--journal-address", running.journal, *owner, *workspace),
             ),
-            options.environment,
         ),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -10,19 +11,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 import grpc
 from grpc_health.v1 import health_pb2
 
-_WRAPPER = Path(__file__).with_name("process.py")
+from services.cli.child import tied
+from services.cli.failures import CommandFailed
+from services.cli.logfiles import LogFile
+from services.cli.racing import first
+from services.common.channels import open_channel
+
 _READY_PATIENCE = 60.0
 _STOP_PATIENCE = 45.0
+_HURRIED_PATIENCE = 5.0
 _POLL = 0.05
-_TAIL_LINES = 15
 
 
-class ServiceFailed(Exception):
+class ServiceFailed(CommandFailed):
     """A service did not start, or ended when nobody asked it to."""
 
 
@@ -36,11 +42,11 @@ class ServiceSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Running:
     spec: ServiceSpec
     process: asyncio.subprocess.Process
-    log: Path
+    log: LogFile
 
 
 class Supervisor:
@@ -52,65 +58,74 @@ class Supervisor:
         self._running: list[_Running] = []
 
     async def __aenter__(self) -> Self:
-        self._logs.mkdir(parents=True, exist_ok=True)
+        """Make the directory of the logs."""
+        self._logs.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """End all."""
         await self.stop()
 
     async def start(self, spec: ServiceSpec) -> None:
         """Start a service; it ends with this process, however that ends."""
-        log = self._logs / f"{spec.name}.log"
-        with log.open("ab") as output:
+        log = LogFile(self._logs / f"{spec.name}.log")
+        with log.open() as output:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                str(_WRAPPER),
-                str(os.getpid()),
-                sys.executable,
-                "-m",
-                f"services.{spec.name}",
-                *spec.arguments,
+                *tied([sys.executable, "-m", f"services.{spec.name}", *spec.arguments]),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 env={**os.environ, **spec.environment},
-                start_new_session=True,
+                start_new_session=True,  # a Ctrl-C is for us; we end the services in order
             )
         self._running.append(_Running(spec, process, log))
 
     async def wait_ready(self) -> None:
-        """Return when all serve; ServiceFailed with the end of the log when one does not."""
+        """Return when all serve; ServiceFailed when one ends before, or takes too long."""
         try:
             async with asyncio.timeout(_READY_PATIENCE):
-                await asyncio.gather(*(self._wait_one(running) for running in self._running))
+                await first(self.wait_failure(), self._all_ready())
         except TimeoutError:
-            raise ServiceFailed(
-                f"the services were not ready after {_READY_PATIENCE:.0f} s; see {self._logs}"
-            ) from None
+            text = f"the services were not ready after {_READY_PATIENCE:.0f} s; see {self._logs}"
+            raise ServiceFailed(text) from None
 
-    async def wait_failure(self) -> None:
-        """Return never; ServiceFailed when a service ends."""
-        async with asyncio.TaskGroup() as group:
-            for running in self._running:
-                group.create_task(self._watch(running))
+    async def wait_failure(self) -> NoReturn:
+        """Wait until a service ends; raises ServiceFailed with its last words."""
+        raise await first(*(_end_of(running) for running in self._running))
 
     async def stop(self) -> None:
-        """SIGTERM, last started first, each awaited; then SIGKILL for what is left."""
-        while self._running:
-            await _end(self._running.pop().process)
+        """SIGTERM, last started first, each awaited; cancelled meanwhile, it ends all at once."""
+        try:
+            while self._running:
+                await _end(self._running[-1].process)
+                self._running.pop()
+        except asyncio.CancelledError:
+            await self._hurry()
+            raise
 
-    async def _watch(self, running: _Running) -> None:
-        await running.process.wait()
-        raise _failure(running)
+    async def _hurry(self) -> None:
+        """A second SIGTERM makes a service leave what is in progress; then SIGKILL."""
+        left = [running.process for running in self._running if running.process.returncode is None]
+        self._running.clear()
+        try:
+            for process in left:
+                process.terminate()
+            async with asyncio.timeout(_HURRIED_PATIENCE):
+                for process in left:
+                    await process.wait()
+        except TimeoutError:
+            pass
+        finally:
+            for process in left:
+                _kill(process)
 
-    async def _wait_one(self, running: _Running) -> None:
-        async with grpc.aio.insecure_channel(running.spec.address) as channel:
-            while not await _serves(channel):
-                if running.process.returncode is not None:
-                    raise _failure(running)
-                await asyncio.sleep(_POLL)
+    async def _all_ready(self) -> None:
+        for running in self._running:
+            async with open_channel(running.spec.address) as channel:
+                while not await _serves(channel):
+                    await asyncio.sleep(_POLL)
 
 
 async def _serves(channel: grpc.aio.Channel) -> bool:
@@ -133,13 +148,17 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     try:
         await asyncio.wait_for(process.wait(), _STOP_PATIENCE)
     except TimeoutError:
-        process.kill()
+        _kill(process)
         await process.wait()
 
 
-def _failure(running: _Running) -> ServiceFailed:
-    lines = running.log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL_LINES:]
-    told = "\n".join(f"  {line}" for line in lines)
-    return ServiceFailed(
-        f"{running.spec.name} ended with {running.process.returncode}; the end of {running.log}:\n{told}"
-    )
+def _kill(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+
+async def _end_of(running: _Running) -> ServiceFailed:
+    code = await running.process.wait()
+    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    return ServiceFailed(f"the service {running.spec.name} {how}: {running.log.last_words()}")

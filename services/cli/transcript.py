@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from moorage.common.v1 import content_pb2, record_pb2, turn_pb2
 
 from services.cli.output import Output
 
-_STATUS = {
-    record_pb2.TOOL_CALL_STATUS_COMPLETED: "✓",
-    record_pb2.TOOL_CALL_STATUS_FAILED: "✗",
-    record_pb2.TOOL_CALL_STATUS_IN_PROGRESS: "…",
-    record_pb2.TOOL_CALL_STATUS_PENDING: "…",
-    record_pb2.TOOL_CALL_STATUS_UNSPECIFIED: "",
-}
+_ENDED = {record_pb2.TOOL_CALL_STATUS_COMPLETED: "✓", record_pb2.TOOL_CALL_STATUS_FAILED: "✗"}
+_STEPS = {"completed": "✓", "in_progress": "…"}
 
 
 def text_of(block: content_pb2.ContentBlock) -> str:
@@ -22,6 +19,8 @@ def text_of(block: content_pb2.ContentBlock) -> str:
         return block.text.text
     if kind == "resource_link":
         return f"<{block.resource_link.uri}>"
+    if kind == "resource":
+        return f"<{block.resource.uri}>"
     return f"<{kind}>"
 
 
@@ -41,55 +40,71 @@ class Transcript:
     def __init__(self, output: Output) -> None:
         self._output = output
         self._open_message = ""
+        self._shown = ""
 
     def show(self, record: record_pb2.Record) -> None:
         """Print one record."""
         body = record.body
         kind = body.WhichOneof("body")
         if kind == "agent_message":
-            self._piece(body.agent_message.message_id, text_of(body.agent_message.content), "")
+            self._piece("message", body.agent_message.message_id, text_of(body.agent_message.content), "")
         elif kind == "thought":
-            self._piece(body.thought.message_id, text_of(body.thought.content), "dim italic")
+            self._piece("thought", body.thought.message_id, text_of(body.thought.content), "dim italic")
         else:
             self.close()
             self._whole(kind or "", body)
 
     def close(self) -> None:
         """End the line of an open message."""
-        if self._open_message:
-            self._open_message = ""
+        if self._open_message and not self._shown.endswith("\n"):
             self._output.line("")
+        self._open_message = ""
 
-    def _piece(self, message_id: str, text: str, style: str) -> None:
-        if self._open_message and self._open_message != message_id:
+    def _piece(self, kind: str, message_id: str, text: str, style: str) -> None:
+        message = f"{kind} {message_id}"
+        if self._open_message != message:
             self.close()
-        self._open_message = message_id
+        self._open_message, self._shown = message, text
         self._output.piece(text, style)
 
     def _whole(self, kind: str, body: record_pb2.RecordBody) -> None:
-        show = self._output.line
         if kind == "user_message":
-            show("> " + "\n> ".join(text_of(block) for block in body.user_message.content), "bold cyan")
+            self._output.line(_quoted(map(text_of, body.user_message.content)), "bold cyan")
         elif kind == "tool_call":
-            show(f"⚙ {body.tool_call.title}", "yellow")
+            self._output.line(f"⚙ {body.tool_call.title}", "yellow")
         elif kind == "tool_update":
             self._tool_update(body.tool_update)
         elif kind == "plan":
             for entry in body.plan.entries:
-                show(f"  [{entry.status}] {entry.content}", "dim")
+                self._output.line(f"{_STEPS.get(entry.status, '·')} {entry.content}", "dim")
         elif kind == "error":
-            show(f"{body.error.error.code}: {body.error.error.message}", "red")
+            error = body.error.error
+            self._output.line(f"{error.code}: {error.message}", "red")
         elif kind == "turn_ended":
             self._ended(body.turn_ended)
 
     def _tool_update(self, update: record_pb2.ToolUpdate) -> None:
-        shown = "\n".join(text_of(item.block) for item in update.content if item.HasField("block"))
-        mark = _STATUS[update.status]
-        if shown or mark in "✓✗":
-            self._output.line("\n".join(filter(None, (shown.rstrip("\n"), mark))), "yellow")
+        for item in update.content:
+            if text := _shown_by(item).rstrip("\n"):
+                self._output.line(_indented(text), "yellow")
+        if mark := _ENDED.get(update.status):
+            self._output.line(mark, "yellow")
 
     def _ended(self, ended: record_pb2.TurnEnded) -> None:
         told = f"— {state_name(ended.state)} ({reason_name(ended.end_reason)})"
-        good = ended.state == turn_pb2.TURN_STATE_COMPLETED
-        detail = f": {ended.error.message}" if ended.error.message else ""
-        self._output.line(told + detail, "dim" if good else "red")
+        self._output.line(told, "dim" if ended.state == turn_pb2.TURN_STATE_COMPLETED else "red")
+
+
+def _quoted(texts: Iterable[str]) -> str:
+    return "\n".join(f"> {line}" for text in texts for line in text.split("\n"))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.split("\n"))
+
+
+def _shown_by(item: record_pb2.ToolContent) -> str:
+    kind = item.WhichOneof("content")
+    if kind == "block":
+        return text_of(item.block)
+    return f"changes {item.diff.path}" if kind == "diff" else ""

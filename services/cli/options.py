@@ -1,0 +1,53 @@
+"""Options that several commands have, and how bad values are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from services.common.errors import MoorageError
+
+DATABASE_VARIABLE = "MOORAGE_DATABASE_URL"
+
+
+def checked(check: Callable[[str], object]) -> Callable[[str], str]:
+    """A callback that passes a value on if `check` raises neither ValueError nor MoorageError. Empty is fine."""
+
+    def callback(value: str) -> str:
+        try:
+            if value:
+                check(value)
+        except (ValueError, MoorageError) as error:
+            raise typer.BadParameter(str(error)) from None
+        return value
+
+    return callback
+
+
+def _check_database_url(url: str) -> None:
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise ValueError("it must begin with postgresql://")
+
+
+DatabaseOption = Annotated[
+    str,
+    typer.Option(
+        envvar=DATABASE_VARIABLE,
+        metavar="URL",
+        callback=checked(_check_database_url),
+        help="postgresql://… of the database.",
+    ),
+]
+
+
+def labels_of(pairs: list[str] | None) -> dict[str, str]:
+    """Labels from KEY=VALUE texts."""
+    labels = {}
+    for pair in pairs or []:
+        key, separator, value = pair.partition("=")
+        if not separator:
+            raise typer.BadParameter(f"{pair} is not KEY=VALUE", param_hint="--label")
+        labels[key] = value
+    return labels

@@ -1,0 +1,70 @@
+"""A service's refusal, for people and for programs, and the exit code it becomes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from services.cli.exits import Exit
+from services.common.errors import FieldViolation
+from services.common.status import DETAILS_KEY, from_rpc_error
+
+_HINTS = {
+    "TURN_IN_PROGRESS": "`moorage watch {session_id}` shows it",
+    "PATH_OUTSIDE_ROOT": "agents may work below the directory of `moorage up` only; start one here",
+}
+_EXITS = {grpc.StatusCode.INVALID_ARGUMENT: Exit.USAGE, grpc.StatusCode.UNAVAILABLE: Exit.CUT}
+
+
+class Refusal:
+    """What a call failed with. Without a reason it is not the service's own answer."""
+
+    def __init__(self, error: grpc.aio.AioRpcError) -> None:
+        """Read the details."""
+        told = from_rpc_error(error)
+        answered = any(key == DETAILS_KEY for key, _ in error.trailing_metadata() or ())
+        self.code = error.code()
+        self.reason = told.reason_name if answered else ""
+        self.message = str(told) or "the call failed"
+        self.metadata = told.metadata
+        self.violations = told.violations
+
+    @property
+    def exit(self) -> Exit:
+        """The exit code of a command that was refused."""
+        return _EXITS.get(self.code, Exit.FAILED)
+
+    @property
+    def hint(self) -> str:
+        """What to do next, if that is known."""
+        return _HINTS.get(self.reason, "").format_map(_Blank(self.metadata))
+
+    def line(self) -> str:
+        """The message with what it does not say itself: code, reason, further fields."""
+        names = ", ".join(filter(None, (self.code.name, self.reason)))
+        fields = (_told(violation) for violation in self.violations)
+        more = "".join(f"; {field}" for field in fields if field not in self.message)
+        return f"{self.message}{more} ({names})"
+
+    def document(self) -> dict[str, Any]:
+        """All of it, as JSON."""
+        return {
+            "code": self.code.name,
+            "reason": self.reason,
+            "message": self.message,
+            "metadata": self.metadata,
+            "violations": [
+                {"field": violation.field, "description": violation.description}
+                for violation in self.violations
+            ],
+        }
+
+
+class _Blank(dict[str, str]):
+    def __missing__(self, key: str) -> str:
+        return ""
+
+
+def _told(violation: FieldViolation) -> str:
+    return f"{violation.field}: {violation.description}"
