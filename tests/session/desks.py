@@ -25,6 +25,7 @@ from services.common.serving import ServiceServer
 from services.common.settings import ServiceSettings
 from services.common.status import from_rpc_error
 from services.fencing.grants import GrantClaims, GrantSigner
+from services.fencing.keys import KeySource
 from services.fencing.verifier import GrantVerifier
 from services.session.appending import Appender
 from services.session.journal import SessionKey
@@ -64,11 +65,15 @@ class OwnKeys:
 
 @dataclass(eq=False)
 class Desk:
-    """One replica's journal, and what tests read and make beside it."""
+    """One replica's journal, and what tests read and make beside it.
+
+    It knows the test's own keys, or those of an owner.
+    """
 
     database: Database
     clock: Clock
     keys: OwnKeys = field(default_factory=OwnKeys)
+    owner_keys: KeySource | None = None
     changed: list[SessionKey] = field(default_factory=list)
     listeners: list[Callable[[str, str], None]] = field(default_factory=list)
     channel: grpc.aio.Channel = field(init=False)
@@ -77,7 +82,7 @@ class Desk:
     def __post_init__(self) -> None:
         self.journal = JournalStore(
             self.database,
-            Fence(GrantVerifier(self.keys, self.clock)),
+            Fence(GrantVerifier(self.owner_keys or self.keys, self.clock)),
             limits=LIMITS,
             preparing_timeout=PREPARING,
             changed=self._on_changed,
