@@ -21,6 +21,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from services.common.errors import StartupRefused
 
 TRACEPARENT: Final = "traceparent"
+# Looked up once: a look-up costs as much as a span.
+_TRACER: Final = trace.get_tracer("moorage")
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
@@ -44,8 +46,8 @@ def shutdown_telemetry() -> None:
 
 
 def tracer() -> trace.Tracer:
-    """The tracer of the product."""
-    return trace.get_tracer("moorage")
+    """The tracer of the product, also before the provider is installed."""
+    return _TRACER
 
 
 def current_traceparent() -> str:
@@ -60,10 +62,10 @@ def use_traceparent(traceparent: str) -> Iterator[None]:
         yield
 
 
-def trace_headers() -> dict[str, str]:
-    """The current trace context as headers or metadata: traceparent and tracestate."""
+def trace_headers(span: trace.Span | None = None) -> dict[str, str]:
+    """The trace context of a span (the current one) as headers or metadata: traceparent and tracestate."""
     headers: dict[str, str] = {}
-    _PROPAGATOR.inject(headers)
+    _PROPAGATOR.inject(headers, context=trace.set_span_in_context(span) if span else None)
     return headers
 
 

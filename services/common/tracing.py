@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import grpc
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, use_span
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from services.common import telemetry
 
@@ -85,8 +85,7 @@ class _Traced:
             kind=SpanKind.CLIENT,
             attributes={"rpc.system": "grpc", "rpc.service": self._service, "rpc.method": self._method},
         )
-        with use_span(span):
-            headers = telemetry.trace_headers().items()
+        headers = telemetry.trace_headers(span).items()
         try:
             call = self._make(*args, metadata=(*(metadata or ()), *headers), **kwargs)
         except BaseException:

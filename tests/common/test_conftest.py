@@ -13,6 +13,7 @@ from services.common.database import Database
 from tests.databases import execute, fetch_value
 
 ROOT = Path(__file__).parents[2]
+OPTIONS = ["-p", "tests.conftest", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")]
 SKIPPED = "import pytest\n\n\ndef test_skipped() -> None:\n    pytest.skip('no docker here')\n"
 SKIPPED_MODULE = "import pytest\n\npytest.importorskip('no_such_module_at_all')\n"
 
@@ -24,18 +25,7 @@ def test_a_skip_is_a_failure_where_all_is_required(
 ) -> None:
     (tmp_path / "test_it.py").write_text(text)
     ended = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "tests.conftest",
-            "-p",
-            "no:cacheprovider",
-            "--rootdir",
-            tmp_path,
-        ]
-        + ["-c", ROOT / "pyproject.toml", tmp_path],
+        [sys.executable, "-m", "pytest", *OPTIONS, f"--rootdir={tmp_path}", str(tmp_path)],
         cwd=ROOT,
         env={**os.environ, "MOORAGE_REQUIRE_ALL": required},
         capture_output=True,
