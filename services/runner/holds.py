@@ -18,6 +18,9 @@ from services.runner.interrupts import time_limit
 from services.runner.places import Place
 
 _LABELS: Final = {"role": "runner"}
+_RELEASE_TIMEOUT: Final = 5.0
+# A lost lease has mostly ended already, or will soon.
+_LOST_RELEASE_TIMEOUT: Final = 1.0
 _FIRST_DELAY: Final = 0.1
 _LONGEST_DELAY: Final = 1.0
 
@@ -60,7 +63,8 @@ class Hold:
         length of the lease it is dead even if no workspace can be asked.
         """
         await self.bury(self.lease.ttl)
-        await self._leases.release(self.lease)
+        timeout = _RELEASE_TIMEOUT if self.lease.loss is None else _LOST_RELEASE_TIMEOUT
+        await self._leases.release(self.lease, timeout)
 
     async def _claim(self) -> None:
         failures = Failures("ending the processes of a session")

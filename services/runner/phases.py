@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -31,6 +30,8 @@ from services.runner.runtimes import Runtime, Runtimes
 from services.runner.texts import storable
 
 _PREFIX: Final = "TURN_PHASE_"
+# The phase's own deadline comes first: it tells more.
+_LATER: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +131,13 @@ class Phases:
                 self.runtime = await runtimes.enter_async_context(starting)
             except MoorageError as error:
                 raise start_failure(error, profile.install) from error
-            return await self.runtime.connection.initialize(timeout=timeout)
+            return await self.runtime.connection.initialize(timeout=timeout + _LATER)
 
     async def _load(self, info: AgentInfo, place: Place) -> NativeSession:
         observation = RunObservation(agent=storable(f"{info.name} {info.version}".strip()))
         phase, timeout = TurnPhase.TURN_PHASE_LOADING_SESSION, self._workshop.timeouts.loading
         async with self._phase(phase, "for the agent to open its session", timeout, observation):
-            return await self._agent.connection.new_session(place.root, timeout=timeout)
+            return await self._agent.connection.new_session(place.root, timeout=timeout + _LATER)
 
     async def _converse(self, info: AgentInfo, native: NativeSession, limits: LimitWatch) -> PromptResult:
         blocks = acp_blocks(self._begun.prompt, info.capabilities)
@@ -150,7 +151,7 @@ class Phases:
         meta = {"traceparent": traceparent} if traceparent else None
         self.prompt = self._agent.connection.prompt(native.id, blocks, meta=meta)
         async with background(limits.watch_silence(self._agent.process)):
-            return await asyncio.shield(self.prompt.result)
+            return await self.prompt.result
 
     @property
     def _agent(self) -> Runtime:

@@ -22,7 +22,7 @@ from services.runner.profiles import Profile, resolve_command
 
 # After a KILL only the workspace itself can be late.
 _KILL_TIMEOUT: Final = 5.0
-_BURY_TIMEOUT: Final = 5.0
+_BURY_TIMEOUT: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,8 @@ class Runtime:
 
     async def _ladder(self) -> StopMethod.ValueType:
         process, patience = self.process, self._patience
+        if process.end is not None and not process.end.confirmed:
+            return StopMethod.STOP_METHOD_RUNTIME_DESTROYED
         if await self._dies(process.close_stdin, patience.close):
             return StopMethod.STOP_METHOD_AGENT_EXITED
         if await self._dies(lambda: process.signal("SIGTERM"), patience.terminate):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Final
@@ -72,20 +71,26 @@ class TurnRun:
         runtime, prompt = self._phases.runtime, self._phases.prompt
         if runtime is None or prompt is None:
             return _stopped_by(ending, StopMethod.STOP_METHOD_PROMPT_WITHDRAWN)
-        if result := _result(prompt):
-            # It had ended by itself before.
-            return _completed(result)
+        if prompt.is_done:
+            return await self._own_end(prompt)
         if result := await self._cancel(runtime, prompt):
             ending = replace(ending, stop_reason=storable(result.stop_reason), usage=token_usage(result))
             return _stopped_by(ending, StopMethod.STOP_METHOD_AGENT_CONFIRMED)
         return ending
+
+    async def _own_end(self, prompt: Prompt) -> Ending:
+        """The agent had ended by itself before anybody could tell it to."""
+        try:
+            return _completed(await prompt.result)
+        except AgentError as error:
+            return (await self._failure(error)).ending()
 
     async def _cancel(self, runtime: Runtime, prompt: Prompt) -> PromptResult | None:
         patience = self._workshop.runtimes.patience.cancel
         try:
             async with time_limit(self._workshop.clock, patience, TimeoutError):
                 await runtime.connection.cancel(prompt.session_id)
-                return await asyncio.shield(prompt.result)
+                return await prompt.result
         except (TimeoutError, AgentError):
             return None
 
@@ -128,8 +133,3 @@ def _stopped_by(ending: Ending, method: StopMethod.ValueType) -> Ending:
     if ending.state == TurnState.TURN_STATE_STOPPED and unknown:
         return replace(ending, stop_method=method)
     return ending
-
-
-def _result(prompt: Prompt) -> PromptResult | None:
-    done = prompt.result.done() and not prompt.result.cancelled()
-    return prompt.result.result() if done and prompt.result.exception() is None else None

@@ -99,8 +99,12 @@ class Stack:
 
     async def add_runner(self, name: str = "one", **settings: Any) -> Any:
         """A ready runner."""
-        part = self.runners[name] = Part(lambda listen: self.build_runner(name, listen, **settings))
-        return await part.start()
+        self.runners[name] = self.part(name, **settings)
+        return await self.runners[name].start()
+
+    def part(self, name: str, **settings: Any) -> Part:
+        """A runner that the test itself starts and stops."""
+        return Part(lambda listen: self.build_runner(name, listen, **settings))
 
     def build_runner(self, name: str, listen: Mapping[str, str], **settings: Any) -> Service:
         values = self._values("runner", listen)

@@ -11,6 +11,7 @@ from moorage.common.v1.record_pb2 import Record
 from moorage.session.v1 import session_pb2
 from moorage.session.v1.session_pb2_grpc import SessionServiceStub
 
+from services.common.project import PROJECT_KEY
 from tests.conditions import eventually
 
 if TYPE_CHECKING:
@@ -20,10 +21,21 @@ PATIENCE = 30.0
 
 
 class Talks:
-    """Calls of the project `default`."""
+    """Calls of one project."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: grpc.aio.Channel, project: str = "default") -> None:
+        self._channel = channel
         self.stub: SessionServiceAsyncStub = SessionServiceStub(channel)
+        # Services that restart are waited for.
+        self._options: dict[str, Any] = {
+            "timeout": PATIENCE,
+            "wait_for_ready": True,
+            "metadata": ((PROJECT_KEY, project),),
+        }
+
+    def of(self, project: str) -> Talks:
+        """A client of another project."""
+        return Talks(self._channel, project)
 
     async def create(self, session_id: str, **fields: Any) -> session_pb2.Session:
         """A session that allows everything, unless said otherwise."""
@@ -31,18 +43,18 @@ class Talks:
         profile = fields.pop("profile", "demo")
         agent = session_pb2.AgentSpec(profile=profile, environment=fields.pop("environment", {}))
         request = session_pb2.CreateSessionRequest(session_id=session_id, agent=agent, **fields)
-        return (await self.stub.CreateSession(request, timeout=PATIENCE)).session
+        return (await self.stub.CreateSession(request, **self._options)).session
 
-    async def start(self, session_id: str, turn_id: str, prompt: str) -> session_pb2.Turn:
+    async def start(self, session_id: str, turn_id: str, prompt: str, *more: Any) -> session_pb2.Turn:
         """A turn, admitted."""
-        block = ContentBlock(text=TextContent(text=prompt))
-        request = session_pb2.StartTurnRequest(session_id=session_id, turn_id=turn_id, prompt=[block])
-        return (await self.stub.StartTurn(request, timeout=PATIENCE)).turn
+        blocks = [ContentBlock(text=TextContent(text=prompt)), *(ContentBlock(**block) for block in more)]
+        request = session_pb2.StartTurnRequest(session_id=session_id, turn_id=turn_id, prompt=blocks)
+        return (await self.stub.StartTurn(request, **self._options)).turn
 
     async def turn(self, session_id: str, turn_id: str) -> session_pb2.Turn:
         """As it stands."""
         request = session_pb2.GetTurnRequest(session_id=session_id, turn_id=turn_id)
-        return (await self.stub.GetTurn(request, timeout=PATIENCE)).turn
+        return (await self.stub.GetTurn(request, **self._options)).turn
 
     async def ended(self, session_id: str, turn_id: str, within: float = PATIENCE) -> session_pb2.Turn:
         """The turn, once it has ended."""
@@ -64,7 +76,7 @@ class Talks:
         after, head = 0, 1
         while after < head:
             request = session_pb2.ListRecordsRequest(session_id=session_id, after_seq=after, page_size=1000)
-            page = await self.stub.ListRecords(request, timeout=PATIENCE)
+            page = await self.stub.ListRecords(request, **self._options)
             records += page.records
             after, head = page.next_after_seq, page.head_seq
         assert [record.seq for record in records] == list(range(1, len(records) + 1))
