@@ -26,14 +26,23 @@ async def answered(call: Call, handle: Callable[[], Awaitable[Any]], stopping: C
     except grpc.aio.AbortError:
         call.code = call.code if call.reason else _code_set(call)
         raise
-    except (asyncio.CancelledError, grpc.aio.InternalError) as error:
-        # Cancelled by the peer, by its deadline, by us, or by chance inside the handler: only the
-        # first two have ended the call. An unanswered call would leave its client waiting for ever.
-        await _refuse(call, errors.ShuttingDown() if stopping() else errors.Cancelled(), error)
+    except asyncio.CancelledError as error:
+        # By the peer, by its deadline, by us, or by chance inside the handler: only the first two
+        # have ended the call. An unanswered one would leave its client waiting for ever.
+        await _refuse(call, _cut(stopping), error)
     except Exception as error:  # noqa: BLE001 (the boundary of the process)
-        await _refuse(call, refusal_of(call, error), error)
+        await _refuse(call, _cut(stopping) if _is_over(error) else refusal_of(call, error), error)
     call.code = _code_set(call)
     return response
+
+
+def _cut(stopping: Callable[[], bool]) -> MoorageError:
+    return errors.ShuttingDown() if stopping() else errors.Cancelled()
+
+
+def _is_over(error: Exception) -> bool:
+    """Nothing can be written any more: the peer went away or the server stopped."""
+    return isinstance(error, grpc.aio.BaseError) and not isinstance(error, grpc.aio.UsageError)
 
 
 def refusal_of(call: Call, error: Exception) -> MoorageError:
@@ -63,7 +72,9 @@ async def _refuse(call: Call, refusal: MoorageError, cause: BaseException) -> No
     trailers = (*(call.context.trailing_metadata() or ()), *(status.trailing_metadata or ()))
     try:
         await call.context.abort(status.code, status.details, trailers)
-    except grpc.aio.InternalError:
+    except grpc.aio.AbortError:
+        raise
+    except grpc.aio.BaseError:
         # The call is over already; its handler ends as a cancelled one does.
         raise asyncio.CancelledError from cause
 

@@ -32,6 +32,8 @@ class Echo:
     def __init__(self) -> None:
         self.cut: list[str] = []
         self.entered = asyncio.Event()
+        self.released = asyncio.Event()
+        self.ended = asyncio.Event()
 
     async def unary(self, request: StringValue, context: Context) -> StringValue:
         return StringValue(value=await self.act(request.value, context))
@@ -63,6 +65,18 @@ class Echo:
         finally:
             self.cut.append(f"closed in {_task_name()}")
 
+    async def linger(self, request: StringValue, context: Context) -> None:
+        """Write once more after being cancelled, however long that takes."""
+        await context.write(StringValue(value="first"))
+        try:
+            await self.released.wait()
+        except asyncio.CancelledError:
+            await self.released.wait()
+        try:
+            await context.write(StringValue(value="too late"))
+        finally:
+            self.ended.set()
+
     async def act(self, action: str, context: Context) -> str:
         self.entered.set()
         try:
@@ -78,6 +92,7 @@ class Echo:
             "DownloadByWriting": grpc.unary_stream_rpc_method_handler(self.download_by_writing, *_CODECS),
             "Upload": grpc.stream_unary_rpc_method_handler(self.upload, *_CODECS),
             "Chat": grpc.stream_stream_rpc_method_handler(self.chat, *_CODECS),
+            "Linger": grpc.unary_stream_rpc_method_handler(self.linger, *_CODECS),
             "Pour": grpc.unary_stream_rpc_method_handler(self.pour, *_CODECS),
         }
         server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, handlers)])
@@ -151,6 +166,11 @@ async def _trace(_context: Context) -> str:
     return current_traceparent()
 
 
+async def _refuse_with_trailers(context: Context) -> str:
+    context.set_trailing_metadata([("moorage-hint", "look at the door")])
+    return await _refuse(context)
+
+
 async def _measure(_context: Context) -> str:
     return "measured"
 
@@ -167,6 +187,7 @@ _ACTIONS: Final[dict[str, Callable[[Context], Awaitable[str]]]] = {
     "cancel": _cancel,
     "cancel_task": _cancel_task,
     "hang": _hang,
+    "refuse_with_trailers": _refuse_with_trailers,
     "refuse_in_group": _refuse_in_group,
     "abort": _abort,
     "trace": _trace,

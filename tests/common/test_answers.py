@@ -95,6 +95,13 @@ async def test_the_error_of_a_task_group_is_the_error_of_the_call(caller: Caller
     assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
+async def test_trailers_of_the_handler_are_kept(caller: Caller) -> None:
+    error = await failure(caller, "Unary", "refuse_with_trailers")
+    trailers = dict(error.trailing_metadata())
+    assert trailers["moorage-hint"] == "look at the door"
+    assert from_rpc_error(error).reason_name == "LEASE_HELD"
+
+
 async def test_a_status_set_by_the_handler_itself_stays(caller: Caller) -> None:
     error = await failure(caller, "Unary", "abort")
     assert (error.code(), error.details()) == (grpc.StatusCode.UNAUTHENTICATED, "who are you?")
@@ -148,3 +155,16 @@ async def test_calls_in_progress_at_shutdown_are_told_so(
     await server.stop()
     assert (await calling).code() is grpc.StatusCode.UNAVAILABLE
     assert echo.cut == ["hang"]
+
+
+async def test_a_handler_that_outlives_the_server_is_no_unexpected_error(
+    server: ServiceServer, caller: Caller, echo: Echo, logs: Logs
+) -> None:
+    call = caller.start("Linger")(StringValue())
+    await call.read()
+    await server.stop()
+    echo.released.set()
+    await echo.ended.wait()
+    await eventually(lambda: bool(logs.lines("call")))
+    assert [line["reason"] for line in logs.lines("call")] == ["SHUTTING_DOWN"]
+    assert not logs.lines("unexpected error")

@@ -25,7 +25,7 @@ class Receiver(trace_service_pb2_grpc.TraceServiceServicer):
         self.resources: list[Any] = []
         self.got = asyncio.Event()
 
-    async def Export(self, request: Any, context: Any) -> Any:  # noqa: N802
+    async def Export(self, request: Any, context: Any) -> Any:
         self.resources.extend(request.resource_spans)
         self.got.set()
         return trace_service_pb2.ExportTraceServiceResponse()
