@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import structlog
 
 from services.cli.postgres import EmbeddedPostgres
 from services.common.database import Database
@@ -26,7 +27,16 @@ SERVICES = Path(__file__).parents[1] / "services"
 
 
 def pytest_configure() -> None:
-    """Let nothing of the caller's environment reach the settings under test."""
+    """Let nothing of the caller's environment reach the settings under test; show logs as pytest does."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.render_to_log_kwargs,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
     for name in [name for name in os.environ if name.startswith(("MOORAGE_", "OTEL_"))]:
         if name != REQUIRE_ALL:
             del os.environ[name]

@@ -15,6 +15,7 @@ from services.common.settings import DatabaseSettings
 
 # A peer that vanished without a word is noticed after this time.
 _HEARTBEAT: Final = 10.0
+_LONGEST_DELAY: Final = 2.0
 
 
 class Subscription:
@@ -32,7 +33,9 @@ class Subscription:
 
     async def __aenter__(self) -> None:
         """Begin; returns before the first connection is made."""
-        self._task = asyncio.create_task(forever(f"listening on {self._channel}", self._follow))
+        self._task = asyncio.create_task(
+            forever(f"listening on {self._channel}", self._follow, longest_delay=_LONGEST_DELAY)
+        )
 
     async def __aexit__(self, *_: object) -> None:
         """End, and wait until the connection is closed."""
