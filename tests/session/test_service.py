@@ -26,6 +26,7 @@ from tests.databases import execute, fetch_value, in_database
 from tests.session.clients import Client
 from tests.session.places import FREE, NOWHERE, Places
 from tests.session.processes import session_process
+from tests.session.tables import counts
 
 NAMES = ("", "ready", "moorage.session.v1.SessionService", "moorage.session.v1.JournalService")
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -62,6 +63,29 @@ async def test_a_turn_stores_the_trace_that_it_was_started_in(places: Places) ->
     stored: str = await fetch_value(places.database_url, "SELECT traceparent FROM session.turns")
     assert stored.split("-")[1] == trace_id
     assert stored.split("-")[2] != "b7ad6b7169203331"
+
+
+@pytest.mark.parametrize(("failpoint", "stored"), [("before_commit", 0), ("after_commit", 1)])
+async def test_a_turn_whose_answer_was_lost_with_its_replica_is_found_by_its_request_id(
+    places: Places, failpoint: str, stored: int
+) -> None:
+    killed = {"MOORAGE_FAILPOINTS": f"session.start_turn.{failpoint}=kill"}
+    async with (
+        session_process(places) as survivor,
+        session_process(places, **killed) as victim,
+        open_channel(survivor) as channel,
+        open_channel(victim) as lost,
+    ):
+        client = Client(channel)
+        await client.create(session_id="s1")
+        with pytest.raises(Unavailable):
+            await Client(lost).start("s1", request_id="r1")
+        before = await counts(places.database_url)
+        assert (before["turns"], before["records"]) == (stored, stored)
+        turn = await client.start("s1", request_id="r1")
+        assert (await client.get("s1")).turn.turn_id == turn.turn_id
+        after = await counts(places.database_url)
+        assert (after["turns"], after["records"]) == (1, 1)
 
 
 async def starting(
