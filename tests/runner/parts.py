@@ -45,6 +45,10 @@ class Part:
     def endpoint(self) -> str:
         return self._addresses["listen"]
 
+    def move_to(self, endpoint: str) -> None:
+        """Another process serves what this part did."""
+        self._addresses["listen"] = endpoint
+
     async def start(self) -> Any:
         """Return when it is ready."""
         self._stop = asyncio.Event()

@@ -13,6 +13,7 @@ from moorage.session.v1 import journal_pb2
 from tests.conditions import eventually
 from tests.databases import execute
 from tests.fakes import Gate, JournalBetween, journal_between
+from tests.processes import is_alive
 from tests.runner.parts import Stack
 from tests.runner.profiles import write_shell
 from tests.runner.talks import Talks, kinds_of
@@ -31,15 +32,6 @@ async def between(stack: Stack) -> AsyncIterator[JournalBetween]:
 def counted(text: str) -> list[int]:
     """The numbers that were streamed or logged, each on a line of its own."""
     return [int(line) for line in text.splitlines() if line.isdigit()]
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process of this id runs."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 async def pid_of(talks: Talks, session_id: str, turn_id: str) -> int:
