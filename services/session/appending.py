@@ -59,6 +59,7 @@ class Appender:
             await self._groups.put(group)
         if self._closed:
             group.settle(ShuttingDown())
+            self._refuse_waiting()
         return group.outcomes
 
     async def run(self) -> None:
@@ -71,8 +72,12 @@ class Appender:
                 self.appending = 0
         finally:
             self._closed = True
-            while not self._groups.empty():
-                self._groups.get_nowait().settle(ShuttingDown())
+            self._refuse_waiting()
+
+    def _refuse_waiting(self) -> None:
+        """Each place that gets free lets in another one that waits to submit, and refuses in turn."""
+        while not self._groups.empty():
+            self._groups.get_nowait().settle(ShuttingDown())
 
     async def _next(self) -> list[_Group]:
         groups = [await self._groups.get()]

@@ -14,6 +14,7 @@ from moorage.runner.v1 import runner_pb2
 
 from services.common.clock import Clock
 from services.common.errors import MoorageError
+from services.common.logs import get_logger
 from services.common.loops import Failures, forever
 from services.common.telemetry import use_traceparent
 from services.session.clients import Leases, Runners
@@ -34,6 +35,8 @@ _SHORTEST: Final = 0.01
 _KNOWN: Final = 0.5
 _SOON: Final = 0.2
 _HAND_BACK: Final = 1.0
+
+_log: Final = get_logger(__name__)
 
 _DRIVER: Final = "runner"
 _REFUSALS: Final = {
@@ -221,7 +224,15 @@ class Dispatcher:
                     response = await self._runners.dispatch(
                         endpoint, *claim.key, claim.turn_id, claim.traceparent
                     )
-        except (TimeoutError, MoorageError):
+        except (TimeoutError, MoorageError) as error:
+            _log.warning(
+                "runner not reached", runner=holder, endpoint=endpoint, error=str(error), **_names(claim)
+            )
             return _Answer(runner_pb2.DISPATCH_RESULT_UNSPECIFIED, f"runner {holder} cannot be reached")
         words = _REFUSALS.get(response.result, "has taken the turn")
+        _log.info("turn offered", runner=holder, result=words, **_names(claim))
         return _Answer(response.result, f"runner {holder} {words}")
+
+
+def _names(claim: Claim) -> dict[str, str]:
+    return {"project": claim.key.project, "session": claim.key.session_id, "turn": claim.turn_id}

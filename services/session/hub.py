@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -78,8 +78,11 @@ class Hub:
     async def run(self) -> None:
         """Hear, look and tell until cancelled."""
         async with self._store.hear(self._heard), asyncio.TaskGroup() as tasks:
-            tasks.create_task(forever("looking for new records", self._look, clock=self._clock))
-            tasks.create_task(forever("telling of new records", self._tell, clock=self._clock))
+            tasks.create_task(self._forever("looking for new records", self._look))
+            tasks.create_task(self._forever("telling of new records", self._tell))
+
+    async def _forever(self, name: str, step: Callable[[], Awaitable[float | None]]) -> None:
+        await forever(name, step, clock=self._clock, longest_delay=self._poll)
 
     async def close(self) -> None:
         """Wake all watchers so that they leave, and wait for them, shortly."""
@@ -100,32 +103,40 @@ class Hub:
             subscription.bell.ring()
 
     def _heard(self, hint: str) -> None:
-        told = json.loads(hint) if hint else {}
-        if told.get("from") == self._name:
+        sender, keys = _read_hint(hint)
+        if sender == self._name:
             return
-        keys = [SessionKey(*names) for names in told.get("sessions", ())]
         for key in keys:
             self._wake(key)
         if not keys:
             self._to_look.ring()
 
-    async def _look(self) -> None:
+    async def _look(self) -> float | None:
         await self._to_look.wait(self._poll)
-        if not self._watched:
-            return
-        for key, head_seq in (await self._store.heads(list(self._watched))).items():
+        heads = await self._store.heads(list(self._watched)) if self._watched else {}
+        for key, head_seq in heads.items():
             for subscription in self._watched.get(key, ()):
                 subscription.grown(head_seq)
+        return None
 
-    async def _tell(self) -> float:
+    async def _tell(self) -> float | None:
         await self._to_tell.wait(self._poll)
         if not self._untold:
-            return 0.0
+            return None
         keys, self._untold = self._untold, set()
         await self._store.tell(self._hint(keys))
         return _THROTTLE
 
     def _hint(self, keys: set[SessionKey]) -> str:
         """Which sessions have changed; without names when there are too many: look for yourself."""
-        hint = json.dumps({"from": self._name, "sessions": sorted(keys)}, separators=(",", ":"))
-        return hint if len(hint) <= _MAX_HINT else json.dumps({"from": self._name})
+        hint = json.dumps([self._name, *sorted(keys)], separators=(",", ":"))
+        return hint if len(hint) <= _MAX_HINT else json.dumps([self._name])
+
+
+def _read_hint(hint: str) -> tuple[str, list[SessionKey]]:
+    """Who sent it, and about which sessions; what cannot be read says nothing but that something is new."""
+    try:
+        sender, *keys = json.loads(hint)
+        return sender, [SessionKey(project, session_id) for project, session_id in keys]
+    except (ValueError, TypeError):
+        return "", []

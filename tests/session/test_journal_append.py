@@ -14,9 +14,10 @@ from moorage.common.v1.grant_pb2 import Grant
 from moorage.session.v1 import journal_pb2
 
 from services.common.database import Database
-from services.common.errors import MoorageError
+from services.common.errors import MoorageError, ShuttingDown
 from services.common.status import from_rpc_error
 from services.session.records import MAX_BODY
+from services.session.servicers.writes import append_call
 from services.session.turns import EndReason, TurnState
 from tests.conditions import eventually
 from tests.databases import execute
@@ -263,6 +264,20 @@ async def test_at_shutdown_what_is_not_stored_is_refused(desk: Desk, database: D
     with pytest.raises(grpc.aio.AioRpcError) as refusal:
         await holder.append(1)
     assert refused(refusal.value) == "SHUTTING_DOWN"
+
+
+async def test_at_shutdown_nobody_who_waits_to_submit_is_forgotten(desk: Desk, database: Database) -> None:
+    holder = await desk.begun()
+    calls = [append_call(holder.item(1))]
+    async with database.transaction() as connection:
+        await connection.execute("SELECT 1 FROM session.sessions FOR UPDATE")
+        waiting = [asyncio.create_task(desk.appender.submit(calls)) for _ in range(150)]
+        await eventually(lambda: desk.appender.waiting == 32)
+        desk.appending.cancel()
+        outcomes = [await submitted for submitted in await asyncio.gather(*waiting)]
+    assert {type(outcome) for outcome in outcomes} == {ShuttingDown}
+    late = await desk.appender.submit(calls)
+    assert isinstance(await late, ShuttingDown)
 
 
 async def test_a_request_without_records_is_answered(desk: Desk) -> None:

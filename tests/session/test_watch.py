@@ -18,7 +18,7 @@ from services.session.sessions import SessionNotFound
 from services.session.turns import Turn, TurnNotFound, TurnState
 from services.session.watching import Watching
 from tests.conditions import eventually
-from tests.databases import fetch_value
+from tests.databases import execute, fetch_value
 from tests.session.desks import Desk, Holder
 from tests.session.watches import Watcher, running, take
 
@@ -116,6 +116,21 @@ async def test_hints_for_too_many_sessions_name_none_and_wake_all(
         for number in range(500):
             watching.changed("default", f"{number:0>120}")
         await eventually(lambda: watcher.seqs == [1, 2, 3])
+
+
+async def test_a_hint_that_cannot_be_read_makes_a_replica_look(
+    desk: Desk, other_database: Database, database_url: str
+) -> None:
+    holder = await desk.begun()
+    async with (
+        running(other_database) as elsewhere,
+        Watcher(elsewhere.watch_session("default", "s1", 0)) as watcher,
+    ):
+        await eventually(lambda: listening(other_database))
+        for number, hint in enumerate(("{", "7", '["x", ["y"]]', '{"new": []}'), 1):
+            await holder.append(number)
+            await execute(database_url, "SELECT pg_notify('moorage_session_records', $1)", hint)
+            await eventually(lambda number=number: watcher.seqs[-1:] == [number + 2])  # type: ignore[misc]
 
 
 async def test_without_hints_a_look_finds_what_is_new(desk: Desk, other_database: Database) -> None:

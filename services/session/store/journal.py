@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from moorage.common.v1.grant_pb2 import Grant
 from moorage.common.v1.turn_pb2 import ApprovalPolicy as PolicyMessage
@@ -20,6 +20,7 @@ from moorage.session.v1.journal_pb2 import RunObservation
 from services.common.database import Connection, Database
 from services.common.errors import MoorageError
 from services.common.failpoints import failpoint
+from services.common.logs import get_logger
 from services.session import endings
 from services.session.bindings import BindingUnresolved
 from services.session.calls import AppendCall, Begun, FinishCall, ProgressCall, TurnCall
@@ -39,6 +40,8 @@ from services.session.store.running import (
 from services.session.store.sessions import read_session
 from services.session.store.turns import read_turn
 from services.session.turns import Turn, TurnPhase, TurnState
+
+_log: Final = get_logger(__name__)
 
 T = TypeVar("T")
 Wanted = Mapping[SessionKey, Collection[str]]
@@ -113,12 +116,19 @@ class JournalStore:
             await save_journals(connection, journals.values())
             await failpoint(f"session.{name}.before_commit")
         for journal in journals.values():
-            if journal.records:
-                self._changed(*journal.key)
+            self._tell(journal)
         await failpoint(f"session.{name}.after_commit")
         if isinstance(outcome, MoorageError):
             raise outcome
         return outcome
+
+    def _tell(self, journal: SessionJournal) -> None:
+        """What was committed: watchers, and the log."""
+        if journal.records:
+            self._changed(*journal.key)
+        for turn_id, ending, _ in journal.endings:
+            names = {"project": journal.key.project, "session": journal.key.session_id, "turn": turn_id}
+            _log.info("turn ended", state=ending.state, end_reason=ending.end_reason, **names)
 
     async def _begin(self, call: TurnCall, shown: Shown, connection: Connection, journals: Journals) -> Begun:
         journal = _require(journals, call.key)
