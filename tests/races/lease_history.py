@@ -133,7 +133,7 @@ def _add_acquisition(grants: dict[int, _Grant], event: Event) -> Iterator[str]:
 
 def _add_other(grants: dict[int, _Grant], event: Event) -> Iterator[str]:
     grant = grants.get(event.token)
-    is_mine = grant is not None and grant.holder == event.holder
+    is_mine = grant is not None and grant.holder == event.holder and grant.acquired_at <= event.ended
     if event.answer in (Answer.RENEWED, Answer.RELEASED) and not is_mine:
         yield f"{event.call} by somebody who was not granted it: {event}"
     elif grant is not None and event.answer is Answer.RENEWED:
@@ -197,8 +197,9 @@ def _check_not_found(event: Event, resource: _Resource) -> Iterator[str]:
 
 
 def _check_stale(event: Event, resource: _Resource) -> Iterator[str]:
-    mine = resource.grants.get(event.token)
-    if mine is None or mine.holder != event.holder or resource.unanswered_acquisitions(event.ended):
+    mine = _mine(event, resource)
+    # A token that was guessed before it was granted is stale, too.
+    if mine is None or mine.acquired_at > event.began or resource.unanswered_acquisitions(event.ended):
         return
     others = [grant for grant in resource.grants.values() if grant.token > event.token]
     if not any(grant.acquired_at <= event.ended for grant in others):
@@ -206,9 +207,9 @@ def _check_stale(event: Event, resource: _Resource) -> Iterator[str]:
 
 
 def _check_expired(event: Event, resource: _Resource) -> Iterator[str]:
-    mine = resource.grants.get(event.token)
-    if mine is None or mine.holder != event.holder:
-        yield f"expired though it was never granted: {event}"
+    mine = _mine(event, resource)
+    if mine is None or mine.acquired_at > event.ended:
+        yield f"expired though it was not granted: {event}"
         return
     if mine.end > event.ended:
         yield f"expired before its end at {mine.end}: {event}"
@@ -226,6 +227,11 @@ def _check_ended(event: Event, resource: _Resource) -> Iterator[str]:
         yield f"said to have ended, and never granted: {event}"
     if any(grant.end > event.ended for grant in mine):
         yield f"said to have ended before its end: {event}"
+
+
+def _mine(event: Event, resource: _Resource) -> _Grant | None:
+    grant = resource.grants.get(event.token)
+    return grant if grant and grant.holder == event.holder else None
 
 
 def _accept(_event: Event, _resource: _Resource) -> Iterator[str]:

@@ -53,6 +53,7 @@ def lost(call: str, holder: str, second: float, answer: Answer, token: int) -> E
 
 
 GOOD = [
+    lost("release", "a", -2, Answer.STALE, 1),
     granted("a", 0, 1, "one"),
     held("b", 2, "a", 10.5),
     replace(granted("a", 3, 1, "one", end=10.5), acquired_at=at(0.5)),
@@ -67,7 +68,7 @@ GOOD = [
     lost("release", "a", 23, Answer.STALE, 1),
     lost("renew", "b", 31, Answer.EXPIRED, 2),
 ]
-GOOD[6] = replace(GOOD[6], expires_at=GOOD[5].expires_at)
+GOOD[7] = replace(GOOD[7], expires_at=GOOD[6].expires_at)
 
 BAD = {
     "given twice": [granted("a", 0, 1), granted("b", 20, 1)],
@@ -98,7 +99,9 @@ BAD = {
     "a lease that nobody has": [granted("a", 0, 1), held("b", 2, "c", 10.5)],
     "not found": [granted("a", 0, 1), lost("renew", "a", 2, Answer.NOT_FOUND, 1)],
     "stale though it is the newest": [granted("a", 0, 1), lost("renew", "a", 2, Answer.STALE, 1)],
-    "expired though it was never granted": [lost("renew", "a", 2, Answer.EXPIRED, 1)],
+    "expired though it was not granted": [lost("renew", "a", 2, Answer.EXPIRED, 1)],
+    "expired though it was not granted, then": [lost("renew", "a", 2, Answer.EXPIRED, 1), granted("a", 5, 1)],
+    "not granted it, then": [renewed("a", 2, 1), granted("a", 5, 1)],
     "expired before its end": [granted("a", 0, 1), lost("renew", "a", 2, Answer.EXPIRED, 1)],
     "expired though another was granted": [
         granted("a", 0, 1),

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
 import asyncpg
 
-from services.common.database import Connection, Database
+from services.common.database import Database
 from services.owner.leases import (
     Acquisition,
     Lease,
-    LeaseEnded,
-    LeaseHeld,
     LeaseNotFound,
     LeaseStale,
     Renewal,
     RenewalOutcome,
     RenewalState,
-    RequestIdReused,
 )
+from services.owner.store.acquiring import find_granted, grant, lock, remember
 from services.owner.store.durability import commit_durably
+from services.owner.store.rows import lease_of
 
 # Sorts after every character of a resource: the end of the range of a prefix.
 _AFTER_PREFIX: Final = "~"
@@ -42,11 +40,11 @@ class LeaseStore:
         """
         async with self._database.transaction() as connection:
             await commit_durably(connection)
-            is_repeated = await _remember(connection, acquisition)
-            await _lock(connection, acquisition.resource)
+            is_repeated = await remember(connection, acquisition)
+            await lock(connection, acquisition.resource)
             if is_repeated:
-                return await _find_granted(connection, acquisition)
-            return await _grant(connection, acquisition)
+                return await find_granted(connection, acquisition)
+            return await grant(connection, acquisition)
 
     async def renew(self, holder: str, renewals: Sequence[Renewal]) -> list[RenewalOutcome]:
         """Extend what is live and of this holder and token; an outcome each, in order."""
@@ -112,7 +110,7 @@ class LeaseStore:
             )
         if row is None:
             raise LeaseStale(resource=resource, holder=holder, token=token)
-        return _lease(row)
+        return lease_of(row)
 
     async def get(self, resource: str) -> Lease:
         """The lease as it stands, or LeaseNotFound."""
@@ -125,7 +123,7 @@ class LeaseStore:
             )
         if row is None:
             raise LeaseNotFound(resource=resource)
-        return _lease(row)
+        return lease_of(row)
 
     async def list_leases(self, prefix: str, after: str, *, live_only: bool, limit: int) -> list[Lease]:
         """Leases whose resource begins with `prefix` and sorts after `after`, by resource."""
@@ -144,7 +142,7 @@ class LeaseStore:
                 live_only,
                 limit,
             )
-        return [_lease(row) for row in rows]
+        return [lease_of(row) for row in rows]
 
     async def purge_requests(self, retention: timedelta, limit: int) -> int:
         """Forget request ids older than that whose lease ended before that; at most so many."""
@@ -176,118 +174,6 @@ class LeaseStore:
                 limit,
             )
         return purged
-
-
-async def _remember(connection: Connection, acquisition: Acquisition) -> bool:
-    """Store the request id, waiting for a call with the same one; whether it had been stored before."""
-    if not acquisition.request_id:
-        return False
-    [row] = await connection.fetch(
-        """
-        INSERT INTO owner.requests AS request (holder, request_id, resource, fingerprint)
-        VALUES ($1, $2, $3, $4)
-        -- changes nothing, but locks and returns the stored row
-        ON CONFLICT (holder, request_id) DO UPDATE SET holder = request.holder
-        -- xmax is 0 in a row that was just inserted, and names us in one that was just updated
-        RETURNING request.xmax <> 0 AS is_repeated, request.fingerprint
-        """,
-        acquisition.holder,
-        acquisition.request_id,
-        acquisition.resource,
-        acquisition.fingerprint,
-    )
-    if row["fingerprint"] != acquisition.fingerprint:
-        raise RequestIdReused(holder=acquisition.holder, request_id=acquisition.request_id)
-    is_repeated: bool = row["is_repeated"]
-    return is_repeated
-
-
-async def _lock(connection: Connection, resource: str) -> None:
-    """Hold the resource's row, which is made if it does not exist."""
-    if await _try_lock(connection, resource):
-        return
-    await connection.execute(
-        "INSERT INTO owner.leases (resource) VALUES ($1) ON CONFLICT (resource) DO NOTHING", resource
-    )
-    await _try_lock(connection, resource)
-
-
-async def _try_lock(connection: Connection, resource: str) -> bool:
-    row = await connection.fetchrow(
-        "SELECT resource FROM owner.leases WHERE resource = $1 FOR UPDATE", resource
-    )
-    return row is not None
-
-
-async def _find_granted(connection: Connection, acquisition: Acquisition) -> Lease:
-    """The lease that this request id got, or LeaseEnded."""
-    row = await connection.fetchrow(
-        """
-        SELECT *, expires_at > clock_timestamp() AS live FROM owner.leases
-        WHERE resource = $1 AND holder = $2 AND request_id = $3
-        """,
-        acquisition.resource,
-        acquisition.holder,
-        acquisition.request_id,
-    )
-    if row is None or not row["live"]:
-        raise LeaseEnded(resource=acquisition.resource, request_id=acquisition.request_id)
-    return _lease(row)
-
-
-async def _grant(connection: Connection, acquisition: Acquisition) -> Lease:
-    """The lease with the next token, or LeaseHeld."""
-    row = await connection.fetchrow(
-        """
-        WITH moment AS MATERIALIZED (SELECT clock_timestamp() AS at)
-        UPDATE owner.leases
-        SET holder = $2, token = token + 1, acquired_at = moment.at, expires_at = moment.at + $3::interval,
-            ttl = $3, endpoint = $4, labels = $5, request_id = $6
-        FROM moment
-        WHERE resource = $1 AND expires_at <= moment.at
-        RETURNING leases.*, true AS live
-        """,
-        acquisition.resource,
-        acquisition.holder,
-        acquisition.ttl,
-        acquisition.endpoint,
-        json.dumps(acquisition.labels),
-        acquisition.request_id,
-    )
-    if row is None:
-        raise await _held(connection, acquisition.resource)
-    return _lease(row)
-
-
-async def _held(connection: Connection, resource: str) -> LeaseHeld:
-    [row] = await connection.fetch(
-        """
-        SELECT holder, expires_at,
-               greatest(0, extract(epoch FROM expires_at - clock_timestamp()))::float8 AS remaining
-        FROM owner.leases WHERE resource = $1
-        """,
-        resource,
-    )
-    return LeaseHeld(
-        resource=resource,
-        holder=row["holder"],
-        expire_time=row["expires_at"],
-        retry_after=row["remaining"],
-    )
-
-
-def _lease(row: asyncpg.Record) -> Lease:
-    return Lease(
-        resource=row["resource"],
-        holder=row["holder"],
-        token=row["token"],
-        acquire_time=row["acquired_at"],
-        expire_time=row["expires_at"],
-        ttl=row["ttl"],
-        endpoint=row["endpoint"],
-        labels=json.loads(row["labels"]),
-        live=row["live"],
-    )
 
 
 def _outcome(row: asyncpg.Record) -> RenewalOutcome:

@@ -1,0 +1,107 @@
+"""The steps of acquiring a lease, in the order in which one transaction takes them (F2, S2)."""
+
+from __future__ import annotations
+
+import json
+
+from services.common.database import Connection
+from services.owner.leases import Acquisition, Lease, LeaseEnded, LeaseHeld, RequestIdReused
+from services.owner.store.rows import lease_of
+
+
+async def remember(connection: Connection, acquisition: Acquisition) -> bool:
+    """Store the request id, waiting for a call with the same one; whether it had been stored before."""
+    if not acquisition.request_id:
+        return False
+    [row] = await connection.fetch(
+        """
+        INSERT INTO owner.requests AS request (holder, request_id, resource, fingerprint)
+        VALUES ($1, $2, $3, $4)
+        -- changes nothing, but locks and returns the stored row
+        ON CONFLICT (holder, request_id) DO UPDATE SET holder = request.holder
+        -- xmax is 0 in a row that was just inserted, and names us in one that was just updated
+        RETURNING request.xmax <> 0 AS is_repeated, request.fingerprint
+        """,
+        acquisition.holder,
+        acquisition.request_id,
+        acquisition.resource,
+        acquisition.fingerprint,
+    )
+    if row["fingerprint"] != acquisition.fingerprint:
+        raise RequestIdReused(holder=acquisition.holder, request_id=acquisition.request_id)
+    is_repeated: bool = row["is_repeated"]
+    return is_repeated
+
+
+async def lock(connection: Connection, resource: str) -> None:
+    """Hold the resource's row, which is made if it does not exist."""
+    if await _try_lock(connection, resource):
+        return
+    await connection.execute(
+        "INSERT INTO owner.leases (resource) VALUES ($1) ON CONFLICT (resource) DO NOTHING", resource
+    )
+    await _try_lock(connection, resource)
+
+
+async def _try_lock(connection: Connection, resource: str) -> bool:
+    row = await connection.fetchrow(
+        "SELECT resource FROM owner.leases WHERE resource = $1 FOR UPDATE", resource
+    )
+    return row is not None
+
+
+async def find_granted(connection: Connection, acquisition: Acquisition) -> Lease:
+    """The lease that this request id got, or LeaseEnded."""
+    row = await connection.fetchrow(
+        """
+        SELECT *, expires_at > clock_timestamp() AS live FROM owner.leases
+        WHERE resource = $1 AND holder = $2 AND request_id = $3
+        """,
+        acquisition.resource,
+        acquisition.holder,
+        acquisition.request_id,
+    )
+    if row is None or not row["live"]:
+        raise LeaseEnded(resource=acquisition.resource, request_id=acquisition.request_id)
+    return lease_of(row)
+
+
+async def grant(connection: Connection, acquisition: Acquisition) -> Lease:
+    """The lease with the next token, or LeaseHeld."""
+    row = await connection.fetchrow(
+        """
+        WITH moment AS MATERIALIZED (SELECT clock_timestamp() AS at)
+        UPDATE owner.leases
+        SET holder = $2, token = token + 1, acquired_at = moment.at, expires_at = moment.at + $3::interval,
+            ttl = $3, endpoint = $4, labels = $5, request_id = $6
+        FROM moment
+        WHERE resource = $1 AND expires_at <= moment.at
+        RETURNING leases.*, true AS live
+        """,
+        acquisition.resource,
+        acquisition.holder,
+        acquisition.ttl,
+        acquisition.endpoint,
+        json.dumps(acquisition.labels),
+        acquisition.request_id,
+    )
+    if row is None:
+        raise await _held(connection, acquisition.resource)
+    return lease_of(row)
+
+
+async def _held(connection: Connection, resource: str) -> LeaseHeld:
+    [row] = await connection.fetch(
+        """
+        SELECT holder, expires_at,
+               greatest(0, extract(epoch FROM expires_at - clock_timestamp()))::float8 AS remaining
+        FROM owner.leases WHERE resource = $1
+        """,
+        resource,
+    )
+    return LeaseHeld(
+        resource=resource,
+        holder=row["holder"],
+        expire_time=row["expires_at"],
+        retry_after=row["remaining"],
+    )
