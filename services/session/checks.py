@@ -87,7 +87,7 @@ def check_approval_policy(field: str, policy: turn_pb2.ApprovalPolicy.ValueType)
 def _check_block(field: str, block: content_pb2.ContentBlock) -> None:
     match block.WhichOneof("block"):
         case "text":
-            check_filled(f"{field}.text.text", block.text.text)
+            _check_filled(f"{field}.text.text", block.text.text)
         case "image":
             _check_media(f"{field}.image", block.image.mime_type, block.image.data)
         case "audio":
@@ -102,7 +102,7 @@ def _check_block(field: str, block: content_pb2.ContentBlock) -> None:
             raise InvalidArgument.of(field, "must have exactly one kind of content")
 
 
-def check_filled(field: str, value: str) -> None:
+def _check_filled(field: str, value: str) -> None:
     """A text of which something can be seen."""
     if not value.strip():
         raise InvalidArgument.of(field, "must not be empty")

@@ -33,7 +33,7 @@ def session(
         labels=stored.labels,
         agent=session_pb2.AgentSpec.FromString(stored.agent),
         approval_policy=turn_pb2.ApprovalPolicy.Value(f"APPROVAL_POLICY_{stored.approval_policy}"),
-        limits=turn_pb2.Limits.FromString(stored.limits),
+        limits=turn_pb2.Limits.FromString(stored.limits) if stored.limits else None,
         binding=_binding(stored),
         placement=placement_of(stored.binding_kind),
         workspace=_workspace(stored, workspace),

@@ -191,10 +191,3 @@ def in_progress(turn: Turn) -> TurnInProgress:
     return TurnInProgress(
         session_id=turn.session_id, turn_id=turn.turn_id, state=turn.state, phase=turn.phase
     )
-
-
-def ended(turn: Turn) -> TurnEnded:
-    """The refusal of a write to an ended turn."""
-    return TurnEnded(
-        session_id=turn.session_id, turn_id=turn.turn_id, state=turn.state, end_reason=turn.end_reason
-    )
