@@ -22,7 +22,7 @@ from services.session.journal import SessionKey
 from services.session.store.dispatch import DispatchStore
 from services.session.turns import EndReason, TurnState
 from tests.conditions import eventually
-from tests.databases import fetch_value
+from tests.databases import execute, fetch_value
 from tests.session import samples
 from tests.session.desks import Desk
 from tests.session.fake_runners import FakeRunner, fake_runner
@@ -300,6 +300,20 @@ async def test_several_replicas_offer_each_turn_once(
     async with dispatching(desk, owner), dispatching(desk, owner), dispatching(desk, owner):
         await eventually(lambda: len(set(asked(runners))) == 60, within=30.0)
     assert len(asked(runners)) == 60
+
+
+async def test_claims_at_once_never_give_a_turn_to_two(desk: Desk, database_url: str) -> None:
+    store = DispatchStore(desk.database)
+    for number in range(20):
+        await desk.session(f"s{number}")
+        await desk.turn("t1", f"s{number}")
+    for _ in range(10):
+        await execute(database_url, "UPDATE session.turns SET dispatch_time = clock_timestamp()")
+        claims = await asyncio.gather(*(store.claim(20, hold=50.0, window=60.0) for _ in range(8)))
+        claimed = [claim.key.session_id for part in claims for claim in part]
+        assert len(claimed) == len(set(claimed))
+        # What one claim skipped because another one had it locked is found by the next.
+        assert len(claimed) + len(await store.claim(20, hold=50.0, window=60.0)) == 20
 
 
 async def test_a_replica_that_stops_hands_its_claims_back(
