@@ -133,6 +133,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: the agent needs a network and the workspace has none."""
     ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 91
     """RESOURCE_EXHAUSTED: the project's quota is used up."""
+    ERROR_REASON_FILE_NOT_FOUND: _ErrorReason.ValueType  # 92
+    """NOT_FOUND: no such file or directory."""
+    ERROR_REASON_NOT_A_FILE: _ErrorReason.ValueType  # 93
+    """FAILED_PRECONDITION: the path is not a regular file."""
+    ERROR_REASON_NOT_A_DIRECTORY: _ErrorReason.ValueType  # 94
+    """FAILED_PRECONDITION: the path is not a directory."""
     ERROR_REASON_NO_RUNNER: _ErrorReason.ValueType  # 100
     """Runners.
 
@@ -256,6 +262,12 @@ ERROR_REASON_NETWORK_REQUIRED: ErrorReason.ValueType  # 90
 """FAILED_PRECONDITION: the agent needs a network and the workspace has none."""
 ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 91
 """RESOURCE_EXHAUSTED: the project's quota is used up."""
+ERROR_REASON_FILE_NOT_FOUND: ErrorReason.ValueType  # 92
+"""NOT_FOUND: no such file or directory."""
+ERROR_REASON_NOT_A_FILE: ErrorReason.ValueType  # 93
+"""FAILED_PRECONDITION: the path is not a regular file."""
+ERROR_REASON_NOT_A_DIRECTORY: ErrorReason.ValueType  # 94
+"""FAILED_PRECONDITION: the path is not a directory."""
 ERROR_REASON_NO_RUNNER: ErrorReason.ValueType  # 100
 """Runners.
 

@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from moorage.common.v1 import record_pb2 as _record_pb2
 from moorage.common.v1 import turn_pb2 as _turn_pb2
 import builtins as _builtins
 import sys
@@ -52,6 +53,30 @@ DISPATCH_RESULT_FULL: DispatchResult.ValueType  # 3
 DISPATCH_RESULT_LEASE_HELD_ELSEWHERE: DispatchResult.ValueType  # 4
 """Another holder has the session's lease."""
 Global___DispatchResult: _TypeAlias = DispatchResult  # noqa: Y015
+
+class _DeliveryResult:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DeliveryResultEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DeliveryResult.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DELIVERY_RESULT_UNSPECIFIED: _DeliveryResult.ValueType  # 0
+    """Never sent."""
+    DELIVERY_RESULT_ACCEPTED: _DeliveryResult.ValueType  # 1
+    """This process has the turn and acts."""
+    DELIVERY_RESULT_NOT_HELD: _DeliveryResult.ValueType  # 2
+    """This process does not have the turn."""
+
+class DeliveryResult(_DeliveryResult, metaclass=_DeliveryResultEnumTypeWrapper):
+    """Answers to a delivery."""
+
+DELIVERY_RESULT_UNSPECIFIED: DeliveryResult.ValueType  # 0
+"""Never sent."""
+DELIVERY_RESULT_ACCEPTED: DeliveryResult.ValueType  # 1
+"""This process has the turn and acts."""
+DELIVERY_RESULT_NOT_HELD: DeliveryResult.ValueType  # 2
+"""This process does not have the turn."""
+Global___DeliveryResult: _TypeAlias = DeliveryResult  # noqa: Y015
 
 @_typing.final
 class DispatchTurnRequest(_message.Message):
@@ -214,3 +239,243 @@ class Execution(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Execution: _TypeAlias = Execution  # noqa: Y015
+
+@_typing.final
+class DeliverStopRequest(_message.Message):
+    """Stops a turn."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    COMMAND_ID_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Tenant."""
+    session_id: _builtins.str
+    """The session."""
+    turn_id: _builtins.str
+    """The turn."""
+    command_id: _builtins.str
+    """The command."""
+    traceparent: _builtins.str
+    """W3C traceparent of the request that ordered it; may be empty."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
+        command_id: _builtins.str = ...,
+        traceparent: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_id", b"command_id", "project", b"project", "session_id", b"session_id", "traceparent", b"traceparent", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeliverStopRequest: _TypeAlias = DeliverStopRequest  # noqa: Y015
+
+@_typing.final
+class DeliverStopResponse(_message.Message):
+    """Whether the runner has the turn."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULT_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    result: Global___DeliveryResult.ValueType
+    """The answer."""
+    holder: _builtins.str
+    """This process's holder name."""
+    def __init__(
+        self,
+        *,
+        result: Global___DeliveryResult.ValueType = ...,
+        holder: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holder", b"holder", "result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeliverStopResponse: _TypeAlias = DeliverStopResponse  # noqa: Y015
+
+@_typing.final
+class DeliverAnswerRequest(_message.Message):
+    """Hands over an answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    INTERACTION_ID_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    OPTION_ID_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Tenant."""
+    session_id: _builtins.str
+    """The session."""
+    turn_id: _builtins.str
+    """The turn."""
+    interaction_id: _builtins.str
+    """The question."""
+    outcome: _record_pb2.InteractionOutcome.ValueType
+    """How it was settled."""
+    option_id: _builtins.str
+    """ANSWERED: the chosen option."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
+        interaction_id: _builtins.str = ...,
+        outcome: _record_pb2.InteractionOutcome.ValueType = ...,
+        option_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interaction_id", b"interaction_id", "option_id", b"option_id", "outcome", b"outcome", "project", b"project", "session_id", b"session_id", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeliverAnswerRequest: _TypeAlias = DeliverAnswerRequest  # noqa: Y015
+
+@_typing.final
+class DeliverAnswerResponse(_message.Message):
+    """Whether the runner has the turn."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULT_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    result: Global___DeliveryResult.ValueType
+    """The answer."""
+    holder: _builtins.str
+    """This process's holder name."""
+    def __init__(
+        self,
+        *,
+        result: Global___DeliveryResult.ValueType = ...,
+        holder: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holder", b"holder", "result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeliverAnswerResponse: _TypeAlias = DeliverAnswerResponse  # noqa: Y015
+
+@_typing.final
+class SettleTurnRequest(_message.Message):
+    """Ends a turn that is not run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    ATTEMPT_ID_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Tenant."""
+    session_id: _builtins.str
+    """The session."""
+    turn_id: _builtins.str
+    """The turn."""
+    attempt_id: _builtins.str
+    """The attempt that began it."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
+        attempt_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "project", b"project", "session_id", b"session_id", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SettleTurnRequest: _TypeAlias = SettleTurnRequest  # noqa: Y015
+
+@_typing.final
+class SettleTurnResponse(_message.Message):
+    """Whether the runner settles it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULT_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    result: Global___DeliveryResult.ValueType
+    """ACCEPTED: settled or being settled, or run after all. NOT_HELD: another process holds the session."""
+    holder: _builtins.str
+    """This process's holder name."""
+    def __init__(
+        self,
+        *,
+        result: Global___DeliveryResult.ValueType = ...,
+        holder: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holder", b"holder", "result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SettleTurnResponse: _TypeAlias = SettleTurnResponse  # noqa: Y015
+
+@_typing.final
+class EndRuntimeRequest(_message.Message):
+    """Ends a runtime."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Tenant."""
+    session_id: _builtins.str
+    """The session."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndRuntimeRequest: _TypeAlias = EndRuntimeRequest  # noqa: Y015
+
+@_typing.final
+class EndRuntimeResponse(_message.Message):
+    """The runtime has ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENDED_FIELD_NUMBER: _builtins.int
+    ended: _builtins.bool
+    """Whether there was one."""
+    def __init__(
+        self,
+        *,
+        ended: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndRuntimeResponse: _TypeAlias = EndRuntimeResponse  # noqa: Y015

@@ -44,6 +44,26 @@ class RunnerServiceStub:
                 request_serializer=moorage_dot_runner_dot_v1_dot_runner__pb2.DispatchTurnRequest.SerializeToString,
                 response_deserializer=moorage_dot_runner_dot_v1_dot_runner__pb2.DispatchTurnResponse.FromString,
                 _registered_method=True)
+        self.DeliverStop = channel.unary_unary(
+                '/moorage.runner.v1.RunnerService/DeliverStop',
+                request_serializer=moorage_dot_runner_dot_v1_dot_runner__pb2.DeliverStopRequest.SerializeToString,
+                response_deserializer=moorage_dot_runner_dot_v1_dot_runner__pb2.DeliverStopResponse.FromString,
+                _registered_method=True)
+        self.DeliverAnswer = channel.unary_unary(
+                '/moorage.runner.v1.RunnerService/DeliverAnswer',
+                request_serializer=moorage_dot_runner_dot_v1_dot_runner__pb2.DeliverAnswerRequest.SerializeToString,
+                response_deserializer=moorage_dot_runner_dot_v1_dot_runner__pb2.DeliverAnswerResponse.FromString,
+                _registered_method=True)
+        self.SettleTurn = channel.unary_unary(
+                '/moorage.runner.v1.RunnerService/SettleTurn',
+                request_serializer=moorage_dot_runner_dot_v1_dot_runner__pb2.SettleTurnRequest.SerializeToString,
+                response_deserializer=moorage_dot_runner_dot_v1_dot_runner__pb2.SettleTurnResponse.FromString,
+                _registered_method=True)
+        self.EndRuntime = channel.unary_unary(
+                '/moorage.runner.v1.RunnerService/EndRuntime',
+                request_serializer=moorage_dot_runner_dot_v1_dot_runner__pb2.EndRuntimeRequest.SerializeToString,
+                response_deserializer=moorage_dot_runner_dot_v1_dot_runner__pb2.EndRuntimeResponse.FromString,
+                _registered_method=True)
         self.ListExecutions = channel.unary_unary(
                 '/moorage.runner.v1.RunnerService/ListExecutions',
                 request_serializer=moorage_dot_runner_dot_v1_dot_runner__pb2.ListExecutionsRequest.SerializeToString,
@@ -68,6 +88,37 @@ class RunnerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeliverStop(self, request, context):
+        """Tells the holder of a session to stop a turn. Repeating it does nothing more. The
+        answer says whether this process has the turn, never how it ends.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeliverAnswer(self, request, context):
+        """Hands over the answer to a question. Repeating it does nothing more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SettleTurn(self, request, context):
+        """Makes the holder of a session end a begun turn that it does not run: LOST /
+        EXECUTION_MISSING, after it ended whatever it has left of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EndRuntime(self, request, context):
+        """Ends the parked runtime of a session and releases its lease. OK when there is none.
+        FAILED_PRECONDITION / TURN_IN_PROGRESS while a turn runs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListExecutions(self, request, context):
         """What this process executes; a turn stays listed until its end is acknowledged.
         """
@@ -82,6 +133,26 @@ def add_RunnerServiceServicer_to_server(servicer, server):
                     servicer.DispatchTurn,
                     request_deserializer=moorage_dot_runner_dot_v1_dot_runner__pb2.DispatchTurnRequest.FromString,
                     response_serializer=moorage_dot_runner_dot_v1_dot_runner__pb2.DispatchTurnResponse.SerializeToString,
+            ),
+            'DeliverStop': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeliverStop,
+                    request_deserializer=moorage_dot_runner_dot_v1_dot_runner__pb2.DeliverStopRequest.FromString,
+                    response_serializer=moorage_dot_runner_dot_v1_dot_runner__pb2.DeliverStopResponse.SerializeToString,
+            ),
+            'DeliverAnswer': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeliverAnswer,
+                    request_deserializer=moorage_dot_runner_dot_v1_dot_runner__pb2.DeliverAnswerRequest.FromString,
+                    response_serializer=moorage_dot_runner_dot_v1_dot_runner__pb2.DeliverAnswerResponse.SerializeToString,
+            ),
+            'SettleTurn': grpc.unary_unary_rpc_method_handler(
+                    servicer.SettleTurn,
+                    request_deserializer=moorage_dot_runner_dot_v1_dot_runner__pb2.SettleTurnRequest.FromString,
+                    response_serializer=moorage_dot_runner_dot_v1_dot_runner__pb2.SettleTurnResponse.SerializeToString,
+            ),
+            'EndRuntime': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndRuntime,
+                    request_deserializer=moorage_dot_runner_dot_v1_dot_runner__pb2.EndRuntimeRequest.FromString,
+                    response_serializer=moorage_dot_runner_dot_v1_dot_runner__pb2.EndRuntimeResponse.SerializeToString,
             ),
             'ListExecutions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListExecutions,
@@ -121,6 +192,114 @@ class RunnerService:
             '/moorage.runner.v1.RunnerService/DispatchTurn',
             moorage_dot_runner_dot_v1_dot_runner__pb2.DispatchTurnRequest.SerializeToString,
             moorage_dot_runner_dot_v1_dot_runner__pb2.DispatchTurnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeliverStop(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.runner.v1.RunnerService/DeliverStop',
+            moorage_dot_runner_dot_v1_dot_runner__pb2.DeliverStopRequest.SerializeToString,
+            moorage_dot_runner_dot_v1_dot_runner__pb2.DeliverStopResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeliverAnswer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.runner.v1.RunnerService/DeliverAnswer',
+            moorage_dot_runner_dot_v1_dot_runner__pb2.DeliverAnswerRequest.SerializeToString,
+            moorage_dot_runner_dot_v1_dot_runner__pb2.DeliverAnswerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SettleTurn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.runner.v1.RunnerService/SettleTurn',
+            moorage_dot_runner_dot_v1_dot_runner__pb2.SettleTurnRequest.SerializeToString,
+            moorage_dot_runner_dot_v1_dot_runner__pb2.SettleTurnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndRuntime(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.runner.v1.RunnerService/EndRuntime',
+            moorage_dot_runner_dot_v1_dot_runner__pb2.EndRuntimeRequest.SerializeToString,
+            moorage_dot_runner_dot_v1_dot_runner__pb2.EndRuntimeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,20 @@ class RunnerServiceStub:
     it ends. Repeating it for a turn that this runner executes is ACCEPTED.
     UNAVAILABLE / DEPENDENCY_UNAVAILABLE when owner cannot be reached.
     """
+    DeliverStop: _grpc.UnaryUnaryMultiCallable[_runner_pb2.DeliverStopRequest, _runner_pb2.DeliverStopResponse]
+    """Tells the holder of a session to stop a turn. Repeating it does nothing more. The
+    answer says whether this process has the turn, never how it ends.
+    """
+    DeliverAnswer: _grpc.UnaryUnaryMultiCallable[_runner_pb2.DeliverAnswerRequest, _runner_pb2.DeliverAnswerResponse]
+    """Hands over the answer to a question. Repeating it does nothing more."""
+    SettleTurn: _grpc.UnaryUnaryMultiCallable[_runner_pb2.SettleTurnRequest, _runner_pb2.SettleTurnResponse]
+    """Makes the holder of a session end a begun turn that it does not run: LOST /
+    EXECUTION_MISSING, after it ended whatever it has left of it.
+    """
+    EndRuntime: _grpc.UnaryUnaryMultiCallable[_runner_pb2.EndRuntimeRequest, _runner_pb2.EndRuntimeResponse]
+    """Ends the parked runtime of a session and releases its lease. OK when there is none.
+    FAILED_PRECONDITION / TURN_IN_PROGRESS while a turn runs.
+    """
     ListExecutions: _grpc.UnaryUnaryMultiCallable[_runner_pb2.ListExecutionsRequest, _runner_pb2.ListExecutionsResponse]
     """What this process executes; a turn stays listed until its end is acknowledged."""
 
@@ -60,6 +74,20 @@ class RunnerServiceAsyncStub(RunnerServiceStub):
     """Hands over an admitted turn. The answer says whether this runner takes it, never how
     it ends. Repeating it for a turn that this runner executes is ACCEPTED.
     UNAVAILABLE / DEPENDENCY_UNAVAILABLE when owner cannot be reached.
+    """
+    DeliverStop: _aio.UnaryUnaryMultiCallable[_runner_pb2.DeliverStopRequest, _runner_pb2.DeliverStopResponse]  # type: ignore[assignment]
+    """Tells the holder of a session to stop a turn. Repeating it does nothing more. The
+    answer says whether this process has the turn, never how it ends.
+    """
+    DeliverAnswer: _aio.UnaryUnaryMultiCallable[_runner_pb2.DeliverAnswerRequest, _runner_pb2.DeliverAnswerResponse]  # type: ignore[assignment]
+    """Hands over the answer to a question. Repeating it does nothing more."""
+    SettleTurn: _aio.UnaryUnaryMultiCallable[_runner_pb2.SettleTurnRequest, _runner_pb2.SettleTurnResponse]  # type: ignore[assignment]
+    """Makes the holder of a session end a begun turn that it does not run: LOST /
+    EXECUTION_MISSING, after it ended whatever it has left of it.
+    """
+    EndRuntime: _aio.UnaryUnaryMultiCallable[_runner_pb2.EndRuntimeRequest, _runner_pb2.EndRuntimeResponse]  # type: ignore[assignment]
+    """Ends the parked runtime of a session and releases its lease. OK when there is none.
+    FAILED_PRECONDITION / TURN_IN_PROGRESS while a turn runs.
     """
     ListExecutions: _aio.UnaryUnaryMultiCallable[_runner_pb2.ListExecutionsRequest, _runner_pb2.ListExecutionsResponse]  # type: ignore[assignment]
     """What this process executes; a turn stays listed until its end is acknowledged."""
@@ -81,6 +109,44 @@ class RunnerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Hands over an admitted turn. The answer says whether this runner takes it, never how
         it ends. Repeating it for a turn that this runner executes is ACCEPTED.
         UNAVAILABLE / DEPENDENCY_UNAVAILABLE when owner cannot be reached.
+        """
+
+    @_abc_1.abstractmethod
+    def DeliverStop(
+        self,
+        request: _runner_pb2.DeliverStopRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_runner_pb2.DeliverStopResponse, _abc.Awaitable[_runner_pb2.DeliverStopResponse]]:
+        """Tells the holder of a session to stop a turn. Repeating it does nothing more. The
+        answer says whether this process has the turn, never how it ends.
+        """
+
+    @_abc_1.abstractmethod
+    def DeliverAnswer(
+        self,
+        request: _runner_pb2.DeliverAnswerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_runner_pb2.DeliverAnswerResponse, _abc.Awaitable[_runner_pb2.DeliverAnswerResponse]]:
+        """Hands over the answer to a question. Repeating it does nothing more."""
+
+    @_abc_1.abstractmethod
+    def SettleTurn(
+        self,
+        request: _runner_pb2.SettleTurnRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_runner_pb2.SettleTurnResponse, _abc.Awaitable[_runner_pb2.SettleTurnResponse]]:
+        """Makes the holder of a session end a begun turn that it does not run: LOST /
+        EXECUTION_MISSING, after it ended whatever it has left of it.
+        """
+
+    @_abc_1.abstractmethod
+    def EndRuntime(
+        self,
+        request: _runner_pb2.EndRuntimeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_runner_pb2.EndRuntimeResponse, _abc.Awaitable[_runner_pb2.EndRuntimeResponse]]:
+        """Ends the parked runtime of a session and releases its lease. OK when there is none.
+        FAILED_PRECONDITION / TURN_IN_PROGRESS while a turn runs.
         """
 
     @_abc_1.abstractmethod

@@ -81,6 +81,7 @@ class BeginTurnResponse(_message.Message):
     PREVIOUS_TURN_ID_FIELD_NUMBER: _builtins.int
     NATIVE_SESSION_ID_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    INTERACTION_TIMEOUT_FIELD_NUMBER: _builtins.int
     approval_policy: _turn_pb2.ApprovalPolicy.ValueType
     """What happens to the agent's questions; never UNSPECIFIED."""
     workspace_id: _builtins.str
@@ -107,6 +108,10 @@ class BeginTurnResponse(_message.Message):
     def binding(self) -> _binding_pb2.Binding:
         """Where the tools run."""
 
+    @_builtins.property
+    def interaction_timeout(self) -> _duration_pb2.Duration:
+        """How long a question waits for its answer."""
+
     def __init__(
         self,
         *,
@@ -119,10 +124,11 @@ class BeginTurnResponse(_message.Message):
         previous_turn_id: _builtins.str = ...,
         native_session_id: _builtins.str = ...,
         traceparent: _builtins.str = ...,
+        interaction_timeout: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "binding", b"binding", "limits", b"limits"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "binding", b"binding", "interaction_timeout", b"interaction_timeout", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "approval_policy", b"approval_policy", "binding", b"binding", "limits", b"limits", "native_session_id", b"native_session_id", "previous_turn_id", b"previous_turn_id", "prompt", b"prompt", "traceparent", b"traceparent", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "approval_policy", b"approval_policy", "binding", b"binding", "interaction_timeout", b"interaction_timeout", "limits", b"limits", "native_session_id", b"native_session_id", "previous_turn_id", b"previous_turn_id", "prompt", b"prompt", "traceparent", b"traceparent", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -555,3 +561,145 @@ class FinishTurnResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FinishTurnResponse: _TypeAlias = FinishTurnResponse  # noqa: Y015
+
+@_typing.final
+class OpenInteractionRequest(_message.Message):
+    """Stores a question."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    ATTEMPT_ID_FIELD_NUMBER: _builtins.int
+    TURN_SEQ_FIELD_NUMBER: _builtins.int
+    INTERACTION_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Tenant."""
+    session_id: _builtins.str
+    """The session."""
+    turn_id: _builtins.str
+    """The turn."""
+    attempt_id: _builtins.str
+    """This try."""
+    turn_seq: _builtins.int
+    """The runner's number of its record."""
+    @_builtins.property
+    def grant(self) -> _grant_pb2.Grant:
+        """Of the session."""
+
+    @_builtins.property
+    def interaction(self) -> _record_pb2.InteractionOpened:
+        """The question; its interaction_id is the runner's choice, unique for ever."""
+
+    def __init__(
+        self,
+        *,
+        grant: _grant_pb2.Grant | None = ...,
+        project: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
+        attempt_id: _builtins.str = ...,
+        turn_seq: _builtins.int = ...,
+        interaction: _record_pb2.InteractionOpened | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant", "interaction", b"interaction"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "grant", b"grant", "interaction", b"interaction", "project", b"project", "session_id", b"session_id", "turn_id", b"turn_id", "turn_seq", b"turn_seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenInteractionRequest: _TypeAlias = OpenInteractionRequest  # noqa: Y015
+
+@_typing.final
+class OpenInteractionResponse(_message.Message):
+    """The stored question."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERACTION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def interaction(self) -> _session_pb2.Interaction:
+        """As it stands; answered already when the call was repeated late."""
+
+    def __init__(
+        self,
+        *,
+        interaction: _session_pb2.Interaction | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["interaction", b"interaction"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interaction", b"interaction"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenInteractionResponse: _TypeAlias = OpenInteractionResponse  # noqa: Y015
+
+@_typing.final
+class ListHistoryRequest(_message.Message):
+    """Selects the history."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    BEFORE_TURN_ID_FIELD_NUMBER: _builtins.int
+    MAX_BYTES_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Tenant."""
+    session_id: _builtins.str
+    """The session."""
+    before_turn_id: _builtins.str
+    """Only turns before this one."""
+    max_bytes: _builtins.int
+    """At most so many bytes of records; default 256 KiB, at most 1 MiB."""
+    @_builtins.property
+    def grant(self) -> _grant_pb2.Grant:
+        """Of the session."""
+
+    def __init__(
+        self,
+        *,
+        grant: _grant_pb2.Grant | None = ...,
+        project: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        before_turn_id: _builtins.str = ...,
+        max_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before_turn_id", b"before_turn_id", "grant", b"grant", "max_bytes", b"max_bytes", "project", b"project", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListHistoryRequest: _TypeAlias = ListHistoryRequest  # noqa: Y015
+
+@_typing.final
+class ListHistoryResponse(_message.Message):
+    """What was said."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECORDS_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    truncated: _builtins.bool
+    """Whether older records were left out."""
+    @_builtins.property
+    def records(self) -> _containers.RepeatedCompositeFieldContainer[_record_pb2.Record]:
+        """In the order of their seq; messages in one piece."""
+
+    def __init__(
+        self,
+        *,
+        records: _abc.Iterable[_record_pb2.Record] | None = ...,
+        truncated: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["records", b"records", "truncated", b"truncated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListHistoryResponse: _TypeAlias = ListHistoryResponse  # noqa: Y015

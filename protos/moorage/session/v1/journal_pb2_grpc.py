@@ -60,6 +60,16 @@ class JournalServiceStub:
                 request_serializer=moorage_dot_session_dot_v1_dot_journal__pb2.AppendRecordsRequest.SerializeToString,
                 response_deserializer=moorage_dot_session_dot_v1_dot_journal__pb2.AppendRecordsResponse.FromString,
                 _registered_method=True)
+        self.OpenInteraction = channel.unary_unary(
+                '/moorage.session.v1.JournalService/OpenInteraction',
+                request_serializer=moorage_dot_session_dot_v1_dot_journal__pb2.OpenInteractionRequest.SerializeToString,
+                response_deserializer=moorage_dot_session_dot_v1_dot_journal__pb2.OpenInteractionResponse.FromString,
+                _registered_method=True)
+        self.ListHistory = channel.unary_unary(
+                '/moorage.session.v1.JournalService/ListHistory',
+                request_serializer=moorage_dot_session_dot_v1_dot_journal__pb2.ListHistoryRequest.SerializeToString,
+                response_deserializer=moorage_dot_session_dot_v1_dot_journal__pb2.ListHistoryResponse.FromString,
+                _registered_method=True)
         self.FinishTurn = channel.unary_unary(
                 '/moorage.session.v1.JournalService/FinishTurn',
                 request_serializer=moorage_dot_session_dot_v1_dot_journal__pb2.FinishTurnRequest.SerializeToString,
@@ -108,6 +118,23 @@ class JournalServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def OpenInteraction(self, request, context):
+        """Stores a question of the agent and its record, which takes the next turn_seq; the turn
+        becomes AWAITING_INPUT. Repeated with the same content it is answered as it stands now.
+        A turn that is being stopped gets CANCELLED back and no record. Errors besides those
+        above: RECORD_CONFLICT, RECORD_GAP.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListHistory(self, request, context):
+        """What was said before a turn, newest first, bounded: to tell a new native session.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FinishTurn(self, request, context):
         """Ends a turn: the only settlement. Repeated with the same attempt it is answered as
         the first time. FAILED_PRECONDITION / RECORDS_MISSING, TURN_NOT_BEGUN, TURN_ENDED;
@@ -134,6 +161,16 @@ def add_JournalServiceServicer_to_server(servicer, server):
                     servicer.AppendRecords,
                     request_deserializer=moorage_dot_session_dot_v1_dot_journal__pb2.AppendRecordsRequest.FromString,
                     response_serializer=moorage_dot_session_dot_v1_dot_journal__pb2.AppendRecordsResponse.SerializeToString,
+            ),
+            'OpenInteraction': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenInteraction,
+                    request_deserializer=moorage_dot_session_dot_v1_dot_journal__pb2.OpenInteractionRequest.FromString,
+                    response_serializer=moorage_dot_session_dot_v1_dot_journal__pb2.OpenInteractionResponse.SerializeToString,
+            ),
+            'ListHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListHistory,
+                    request_deserializer=moorage_dot_session_dot_v1_dot_journal__pb2.ListHistoryRequest.FromString,
+                    response_serializer=moorage_dot_session_dot_v1_dot_journal__pb2.ListHistoryResponse.SerializeToString,
             ),
             'FinishTurn': grpc.unary_unary_rpc_method_handler(
                     servicer.FinishTurn,
@@ -233,6 +270,60 @@ class JournalService:
             '/moorage.session.v1.JournalService/AppendRecords',
             moorage_dot_session_dot_v1_dot_journal__pb2.AppendRecordsRequest.SerializeToString,
             moorage_dot_session_dot_v1_dot_journal__pb2.AppendRecordsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenInteraction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.session.v1.JournalService/OpenInteraction',
+            moorage_dot_session_dot_v1_dot_journal__pb2.OpenInteractionRequest.SerializeToString,
+            moorage_dot_session_dot_v1_dot_journal__pb2.OpenInteractionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.session.v1.JournalService/ListHistory',
+            moorage_dot_session_dot_v1_dot_journal__pb2.ListHistoryRequest.SerializeToString,
+            moorage_dot_session_dot_v1_dot_journal__pb2.ListHistoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -59,6 +59,14 @@ class JournalServiceStub:
     another. Known items (same turn_seq, same body) are acknowledged again. Item errors,
     besides those above: RECORD_CONFLICT, RECORD_GAP, TURN_NOT_BEGUN, TURN_ENDED.
     """
+    OpenInteraction: _grpc.UnaryUnaryMultiCallable[_journal_pb2.OpenInteractionRequest, _journal_pb2.OpenInteractionResponse]
+    """Stores a question of the agent and its record, which takes the next turn_seq; the turn
+    becomes AWAITING_INPUT. Repeated with the same content it is answered as it stands now.
+    A turn that is being stopped gets CANCELLED back and no record. Errors besides those
+    above: RECORD_CONFLICT, RECORD_GAP.
+    """
+    ListHistory: _grpc.UnaryUnaryMultiCallable[_journal_pb2.ListHistoryRequest, _journal_pb2.ListHistoryResponse]
+    """What was said before a turn, newest first, bounded: to tell a new native session."""
     FinishTurn: _grpc.UnaryUnaryMultiCallable[_journal_pb2.FinishTurnRequest, _journal_pb2.FinishTurnResponse]
     """Ends a turn: the only settlement. Repeated with the same attempt it is answered as
     the first time. FAILED_PRECONDITION / RECORDS_MISSING, TURN_NOT_BEGUN, TURN_ENDED;
@@ -96,6 +104,14 @@ class JournalServiceAsyncStub(JournalServiceStub):
     another. Known items (same turn_seq, same body) are acknowledged again. Item errors,
     besides those above: RECORD_CONFLICT, RECORD_GAP, TURN_NOT_BEGUN, TURN_ENDED.
     """
+    OpenInteraction: _aio.UnaryUnaryMultiCallable[_journal_pb2.OpenInteractionRequest, _journal_pb2.OpenInteractionResponse]  # type: ignore[assignment]
+    """Stores a question of the agent and its record, which takes the next turn_seq; the turn
+    becomes AWAITING_INPUT. Repeated with the same content it is answered as it stands now.
+    A turn that is being stopped gets CANCELLED back and no record. Errors besides those
+    above: RECORD_CONFLICT, RECORD_GAP.
+    """
+    ListHistory: _aio.UnaryUnaryMultiCallable[_journal_pb2.ListHistoryRequest, _journal_pb2.ListHistoryResponse]  # type: ignore[assignment]
+    """What was said before a turn, newest first, bounded: to tell a new native session."""
     FinishTurn: _aio.UnaryUnaryMultiCallable[_journal_pb2.FinishTurnRequest, _journal_pb2.FinishTurnResponse]  # type: ignore[assignment]
     """Ends a turn: the only settlement. Repeated with the same attempt it is answered as
     the first time. FAILED_PRECONDITION / RECORDS_MISSING, TURN_NOT_BEGUN, TURN_ENDED;
@@ -148,6 +164,26 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
         another. Known items (same turn_seq, same body) are acknowledged again. Item errors,
         besides those above: RECORD_CONFLICT, RECORD_GAP, TURN_NOT_BEGUN, TURN_ENDED.
         """
+
+    @_abc_1.abstractmethod
+    def OpenInteraction(
+        self,
+        request: _journal_pb2.OpenInteractionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_journal_pb2.OpenInteractionResponse, _abc.Awaitable[_journal_pb2.OpenInteractionResponse]]:
+        """Stores a question of the agent and its record, which takes the next turn_seq; the turn
+        becomes AWAITING_INPUT. Repeated with the same content it is answered as it stands now.
+        A turn that is being stopped gets CANCELLED back and no record. Errors besides those
+        above: RECORD_CONFLICT, RECORD_GAP.
+        """
+
+    @_abc_1.abstractmethod
+    def ListHistory(
+        self,
+        request: _journal_pb2.ListHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_journal_pb2.ListHistoryResponse, _abc.Awaitable[_journal_pb2.ListHistoryResponse]]:
+        """What was said before a turn, newest first, bounded: to tell a new native session."""
 
     @_abc_1.abstractmethod
     def FinishTurn(

@@ -35,6 +35,10 @@ class _SessionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionS
     """Never stored."""
     SESSION_STATE_OPEN: _SessionState.ValueType  # 1
     """Takes turns."""
+    SESSION_STATE_CLOSING: _SessionState.ValueType  # 2
+    """Being closed."""
+    SESSION_STATE_CLOSED: _SessionState.ValueType  # 3
+    """Closed; its transcript can be read."""
 
 class SessionState(_SessionState, metaclass=_SessionStateEnumTypeWrapper):
     """The states of a session."""
@@ -43,7 +47,183 @@ SESSION_STATE_UNSPECIFIED: SessionState.ValueType  # 0
 """Never stored."""
 SESSION_STATE_OPEN: SessionState.ValueType  # 1
 """Takes turns."""
+SESSION_STATE_CLOSING: SessionState.ValueType  # 2
+"""Being closed."""
+SESSION_STATE_CLOSED: SessionState.ValueType  # 3
+"""Closed; its transcript can be read."""
 Global___SessionState: _TypeAlias = SessionState  # noqa: Y015
+
+class _RetentionPolicy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RetentionPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RetentionPolicy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RETENTION_POLICY_UNSPECIFIED: _RetentionPolicy.ValueType  # 0
+    """DELETE_ON_CLOSE when Moorage made the workspace, else MANUAL."""
+    RETENTION_POLICY_DELETE_ON_CLOSE: _RetentionPolicy.ValueType  # 1
+    """Removed when the session is closed. Never what the caller supplied."""
+    RETENTION_POLICY_MANUAL: _RetentionPolicy.ValueType  # 2
+    """Kept until somebody removes it."""
+
+class RetentionPolicy(_RetentionPolicy, metaclass=_RetentionPolicyEnumTypeWrapper):
+    """What becomes of a session's workspace."""
+
+RETENTION_POLICY_UNSPECIFIED: RetentionPolicy.ValueType  # 0
+"""DELETE_ON_CLOSE when Moorage made the workspace, else MANUAL."""
+RETENTION_POLICY_DELETE_ON_CLOSE: RetentionPolicy.ValueType  # 1
+"""Removed when the session is closed. Never what the caller supplied."""
+RETENTION_POLICY_MANUAL: RetentionPolicy.ValueType  # 2
+"""Kept until somebody removes it."""
+Global___RetentionPolicy: _TypeAlias = RetentionPolicy  # noqa: Y015
+
+class _CommandKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CommandKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommandKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COMMAND_KIND_UNSPECIFIED: _CommandKind.ValueType  # 0
+    """Never stored."""
+    COMMAND_KIND_STOP: _CommandKind.ValueType  # 1
+    """End the turn."""
+
+class CommandKind(_CommandKind, metaclass=_CommandKindEnumTypeWrapper):
+    """What a command orders."""
+
+COMMAND_KIND_UNSPECIFIED: CommandKind.ValueType  # 0
+"""Never stored."""
+COMMAND_KIND_STOP: CommandKind.ValueType  # 1
+"""End the turn."""
+Global___CommandKind: _TypeAlias = CommandKind  # noqa: Y015
+
+class _CommandState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CommandStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommandState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COMMAND_STATE_UNSPECIFIED: _CommandState.ValueType  # 0
+    """Never stored."""
+    COMMAND_STATE_PENDING: _CommandState.ValueType  # 1
+    """Not settled."""
+    COMMAND_STATE_CLAIMED: _CommandState.ValueType  # 2
+    """A runner has it; not settled."""
+    COMMAND_STATE_APPLIED: _CommandState.ValueType  # 3
+    """The turn ended because of it."""
+    COMMAND_STATE_OBSOLETE: _CommandState.ValueType  # 4
+    """There was nothing to do."""
+
+class CommandState(_CommandState, metaclass=_CommandStateEnumTypeWrapper):
+    """The states of a command. Set by the session service."""
+
+COMMAND_STATE_UNSPECIFIED: CommandState.ValueType  # 0
+"""Never stored."""
+COMMAND_STATE_PENDING: CommandState.ValueType  # 1
+"""Not settled."""
+COMMAND_STATE_CLAIMED: CommandState.ValueType  # 2
+"""A runner has it; not settled."""
+COMMAND_STATE_APPLIED: CommandState.ValueType  # 3
+"""The turn ended because of it."""
+COMMAND_STATE_OBSOLETE: CommandState.ValueType  # 4
+"""There was nothing to do."""
+Global___CommandState: _TypeAlias = CommandState  # noqa: Y015
+
+class _CommandOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CommandOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommandOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COMMAND_OUTCOME_UNSPECIFIED: _CommandOutcome.ValueType  # 0
+    """Not settled."""
+    COMMAND_OUTCOME_STOPPED: _CommandOutcome.ValueType  # 1
+    """APPLIED: the turn is STOPPED."""
+    COMMAND_OUTCOME_LOST: _CommandOutcome.ValueType  # 2
+    """APPLIED: the turn is LOST."""
+    COMMAND_OUTCOME_NOT_RUNNING: _CommandOutcome.ValueType  # 3
+    """OBSOLETE: the turn ended by itself, or nothing was in progress."""
+    COMMAND_OUTCOME_FAILED: _CommandOutcome.ValueType  # 4
+    """OBSOLETE: the turn failed by itself before the command reached it."""
+    COMMAND_OUTCOME_SUPERSEDED_BY_NEWER_TURN: _CommandOutcome.ValueType  # 5
+    """OBSOLETE: the turn in progress took its place after the command arrived."""
+
+class CommandOutcome(_CommandOutcome, metaclass=_CommandOutcomeEnumTypeWrapper):
+    """How a command was settled."""
+
+COMMAND_OUTCOME_UNSPECIFIED: CommandOutcome.ValueType  # 0
+"""Not settled."""
+COMMAND_OUTCOME_STOPPED: CommandOutcome.ValueType  # 1
+"""APPLIED: the turn is STOPPED."""
+COMMAND_OUTCOME_LOST: CommandOutcome.ValueType  # 2
+"""APPLIED: the turn is LOST."""
+COMMAND_OUTCOME_NOT_RUNNING: CommandOutcome.ValueType  # 3
+"""OBSOLETE: the turn ended by itself, or nothing was in progress."""
+COMMAND_OUTCOME_FAILED: CommandOutcome.ValueType  # 4
+"""OBSOLETE: the turn failed by itself before the command reached it."""
+COMMAND_OUTCOME_SUPERSEDED_BY_NEWER_TURN: CommandOutcome.ValueType  # 5
+"""OBSOLETE: the turn in progress took its place after the command arrived."""
+Global___CommandOutcome: _TypeAlias = CommandOutcome  # noqa: Y015
+
+class _InteractionState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _InteractionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_InteractionState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    INTERACTION_STATE_UNSPECIFIED: _InteractionState.ValueType  # 0
+    """Never stored."""
+    INTERACTION_STATE_PENDING: _InteractionState.ValueType  # 1
+    """Waits for an answer."""
+    INTERACTION_STATE_ANSWERED: _InteractionState.ValueType  # 2
+    """Answered."""
+    INTERACTION_STATE_CANCELLED: _InteractionState.ValueType  # 3
+    """Withdrawn by a Stop or by the end of the turn."""
+    INTERACTION_STATE_EXPIRED: _InteractionState.ValueType  # 4
+    """Nobody answered in time."""
+
+class InteractionState(_InteractionState, metaclass=_InteractionStateEnumTypeWrapper):
+    """The states of a question. Set by the session service."""
+
+INTERACTION_STATE_UNSPECIFIED: InteractionState.ValueType  # 0
+"""Never stored."""
+INTERACTION_STATE_PENDING: InteractionState.ValueType  # 1
+"""Waits for an answer."""
+INTERACTION_STATE_ANSWERED: InteractionState.ValueType  # 2
+"""Answered."""
+INTERACTION_STATE_CANCELLED: InteractionState.ValueType  # 3
+"""Withdrawn by a Stop or by the end of the turn."""
+INTERACTION_STATE_EXPIRED: InteractionState.ValueType  # 4
+"""Nobody answered in time."""
+Global___InteractionState: _TypeAlias = InteractionState  # noqa: Y015
+
+class _RecordView:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RecordViewEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RecordView.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RECORD_VIEW_UNSPECIFIED: _RecordView.ValueType  # 0
+    """CHUNKS."""
+    RECORD_VIEW_CHUNKS: _RecordView.ValueType  # 1
+    """As they came, in pieces."""
+    RECORD_VIEW_MESSAGES: _RecordView.ValueType  # 2
+    """The pieces of one message that stand next to each other as one record, which has the
+    seq of the last of them.
+    """
+
+class RecordView(_RecordView, metaclass=_RecordViewEnumTypeWrapper):
+    """How an agent's messages are shown."""
+
+RECORD_VIEW_UNSPECIFIED: RecordView.ValueType  # 0
+"""CHUNKS."""
+RECORD_VIEW_CHUNKS: RecordView.ValueType  # 1
+"""As they came, in pieces."""
+RECORD_VIEW_MESSAGES: RecordView.ValueType  # 2
+"""The pieces of one message that stand next to each other as one record, which has the
+seq of the last of them.
+"""
+Global___RecordView: _TypeAlias = RecordView  # noqa: Y015
 
 @_typing.final
 class Session(_message.Message):
@@ -86,6 +266,8 @@ class Session(_message.Message):
     HEAD_SEQ_FIELD_NUMBER: _builtins.int
     TURN_FIELD_NUMBER: _builtins.int
     LEASE_FIELD_NUMBER: _builtins.int
+    RETENTION_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Unique in the project, for ever."""
     state: Global___SessionState.ValueType
@@ -98,6 +280,8 @@ class Session(_message.Message):
     """Where its agent's process runs."""
     head_seq: _builtins.int
     """The number of its last record; 0 without records."""
+    retention: Global___RetentionPolicy.ValueType
+    """What becomes of its workspace."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was made."""
@@ -134,6 +318,10 @@ class Session(_message.Message):
     def lease(self) -> Global___SessionLease:
         """Who drives it; absent when nobody does. GetSession only."""
 
+    @_builtins.property
+    def operation(self) -> Global___SessionOperation:
+        """The operation that holds it; absent when none does."""
+
     def __init__(
         self,
         *,
@@ -152,14 +340,48 @@ class Session(_message.Message):
         head_seq: _builtins.int = ...,
         turn: Global___Turn | None = ...,
         lease: Global___SessionLease | None = ...,
+        retention: Global___RetentionPolicy.ValueType = ...,
+        operation: Global___SessionOperation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "binding", b"binding", "create_time", b"create_time", "lease", b"lease", "limits", b"limits", "turn", b"turn", "update_time", b"update_time", "workspace", b"workspace"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "binding", b"binding", "create_time", b"create_time", "lease", b"lease", "limits", b"limits", "operation", b"operation", "turn", b"turn", "update_time", b"update_time", "workspace", b"workspace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "approval_policy", b"approval_policy", "binding", b"binding", "create_time", b"create_time", "etag", b"etag", "head_seq", b"head_seq", "labels", b"labels", "lease", b"lease", "limits", b"limits", "placement", b"placement", "session_id", b"session_id", "state", b"state", "turn", b"turn", "update_time", b"update_time", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "approval_policy", b"approval_policy", "binding", b"binding", "create_time", b"create_time", "etag", b"etag", "head_seq", b"head_seq", "labels", b"labels", "lease", b"lease", "limits", b"limits", "operation", b"operation", "placement", b"placement", "retention", b"retention", "session_id", b"session_id", "state", b"state", "turn", b"turn", "update_time", b"update_time", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Session: _TypeAlias = Session  # noqa: Y015
+
+@_typing.final
+class SessionOperation(_message.Message):
+    """An operation on a session as a whole; while it lasts no turn is admitted or begun."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    DEADLINE_FIELD_NUMBER: _builtins.int
+    WAITING_REASON_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """`CLOSE`."""
+    waiting_reason: _builtins.str
+    """What it waits for, in words."""
+    @_builtins.property
+    def deadline(self) -> _timestamp_pb2.Timestamp:
+        """When it is taken up anew."""
+
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        deadline: _timestamp_pb2.Timestamp | None = ...,
+        waiting_reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "kind", b"kind", "waiting_reason", b"waiting_reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionOperation: _TypeAlias = SessionOperation  # noqa: Y015
 
 @_typing.final
 class AgentSpec(_message.Message):
@@ -298,6 +520,10 @@ class Turn(_message.Message):
     RUNTIME_AFTER_FIELD_NUMBER: _builtins.int
     FIRST_SEQ_FIELD_NUMBER: _builtins.int
     LAST_SEQ_FIELD_NUMBER: _builtins.int
+    STOPPING_FIELD_NUMBER: _builtins.int
+    STOP_DEADLINE_FIELD_NUMBER: _builtins.int
+    STOP_METHOD_FIELD_NUMBER: _builtins.int
+    PENDING_INTERACTION_IDS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     turn_id: _builtins.str
@@ -320,6 +546,10 @@ class Turn(_message.Message):
     """The seq of its first record."""
     last_seq: _builtins.int
     """The seq of its last record; 0 until it has ended."""
+    stopping: _builtins.bool
+    """Whether a Stop of it is open."""
+    stop_method: _turn_pb2.StopMethod.ValueType
+    """How a Stop ended it."""
     @_builtins.property
     def phase_deadline(self) -> _timestamp_pb2.Timestamp:
         """When the phase fails the turn."""
@@ -352,6 +582,14 @@ class Turn(_message.Message):
     def usage(self) -> _turn_pb2.TokenUsage:
         """What it consumed, as far as told."""
 
+    @_builtins.property
+    def stop_deadline(self) -> _timestamp_pb2.Timestamp:
+        """When an open Stop is given up on."""
+
+    @_builtins.property
+    def pending_interaction_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The questions that wait for an answer."""
+
     def __init__(
         self,
         *,
@@ -374,14 +612,168 @@ class Turn(_message.Message):
         runtime_after: _turn_pb2.RuntimeAfter.ValueType = ...,
         first_seq: _builtins.int = ...,
         last_seq: _builtins.int = ...,
+        stopping: _builtins.bool = ...,
+        stop_deadline: _timestamp_pb2.Timestamp | None = ...,
+        stop_method: _turn_pb2.StopMethod.ValueType = ...,
+        pending_interaction_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begin_time", b"begin_time", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "metadata", b"metadata", "phase_deadline", b"phase_deadline", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begin_time", b"begin_time", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "metadata", b"metadata", "phase_deadline", b"phase_deadline", "stop_deadline", b"stop_deadline", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_time", b"begin_time", "create_time", b"create_time", "end_reason", b"end_reason", "end_time", b"end_time", "error", b"error", "first_seq", b"first_seq", "last_seq", b"last_seq", "metadata", b"metadata", "phase", b"phase", "phase_deadline", b"phase_deadline", "prompt", b"prompt", "prompt_sent", b"prompt_sent", "runtime_after", b"runtime_after", "session_id", b"session_id", "state", b"state", "stop_reason", b"stop_reason", "turn_id", b"turn_id", "usage", b"usage", "waiting_reason", b"waiting_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_time", b"begin_time", "create_time", b"create_time", "end_reason", b"end_reason", "end_time", b"end_time", "error", b"error", "first_seq", b"first_seq", "last_seq", b"last_seq", "metadata", b"metadata", "pending_interaction_ids", b"pending_interaction_ids", "phase", b"phase", "phase_deadline", b"phase_deadline", "prompt", b"prompt", "prompt_sent", b"prompt_sent", "runtime_after", b"runtime_after", "session_id", b"session_id", "state", b"state", "stop_deadline", b"stop_deadline", "stop_method", b"stop_method", "stop_reason", b"stop_reason", "stopping", b"stopping", "turn_id", b"turn_id", "usage", b"usage", "waiting_reason", b"waiting_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Turn: _TypeAlias = Turn  # noqa: Y015
+
+@_typing.final
+class Command(_message.Message):
+    """A durable order about a turn."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMAND_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    STOP_METHOD_FIELD_NUMBER: _builtins.int
+    RUNTIME_AFTER_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    SETTLE_TIME_FIELD_NUMBER: _builtins.int
+    DEADLINE_FIELD_NUMBER: _builtins.int
+    DELIVERIES_FIELD_NUMBER: _builtins.int
+    command_id: _builtins.str
+    """Unique in the session."""
+    session_id: _builtins.str
+    """The session."""
+    turn_id: _builtins.str
+    """The turn that it is about; empty when there was none."""
+    kind: Global___CommandKind.ValueType
+    """What is ordered."""
+    state: Global___CommandState.ValueType
+    """Its state."""
+    outcome: Global___CommandOutcome.ValueType
+    """How it was settled."""
+    stop_method: _turn_pb2.StopMethod.ValueType
+    """How the turn was ended."""
+    runtime_after: _turn_pb2.RuntimeAfter.ValueType
+    """What became of the agent's process."""
+    deliveries: _builtins.int
+    """How often it was sent to a runner."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was ordered."""
+
+    @_builtins.property
+    def settle_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was settled."""
+
+    @_builtins.property
+    def deadline(self) -> _timestamp_pb2.Timestamp:
+        """When it is given up on."""
+
+    def __init__(
+        self,
+        *,
+        command_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
+        kind: Global___CommandKind.ValueType = ...,
+        state: Global___CommandState.ValueType = ...,
+        outcome: Global___CommandOutcome.ValueType = ...,
+        stop_method: _turn_pb2.StopMethod.ValueType = ...,
+        runtime_after: _turn_pb2.RuntimeAfter.ValueType = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        settle_time: _timestamp_pb2.Timestamp | None = ...,
+        deadline: _timestamp_pb2.Timestamp | None = ...,
+        deliveries: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deadline", b"deadline", "settle_time", b"settle_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_id", b"command_id", "create_time", b"create_time", "deadline", b"deadline", "deliveries", b"deliveries", "kind", b"kind", "outcome", b"outcome", "runtime_after", b"runtime_after", "session_id", b"session_id", "settle_time", b"settle_time", "state", b"state", "stop_method", b"stop_method", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Command: _TypeAlias = Command  # noqa: Y015
+
+@_typing.final
+class Interaction(_message.Message):
+    """A question of the agent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERACTION_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    OPTION_ID_FIELD_NUMBER: _builtins.int
+    SETTLED_BY_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    SETTLE_TIME_FIELD_NUMBER: _builtins.int
+    interaction_id: _builtins.str
+    """Unique in the session."""
+    session_id: _builtins.str
+    """The session."""
+    turn_id: _builtins.str
+    """The turn that waits."""
+    kind: _record_pb2.InteractionKind.ValueType
+    """What kind of answer it wants."""
+    title: _builtins.str
+    """For people."""
+    tool_call_id: _builtins.str
+    """The tool call in question; empty otherwise."""
+    state: Global___InteractionState.ValueType
+    """Its state."""
+    option_id: _builtins.str
+    """The chosen option."""
+    settled_by: _builtins.str
+    """Who answered or what cancelled it."""
+    @_builtins.property
+    def options(self) -> _containers.RepeatedCompositeFieldContainer[_record_pb2.InteractionOption]:
+        """What may be answered."""
+
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was asked."""
+
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When it expires without an answer."""
+
+    @_builtins.property
+    def settle_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was settled."""
+
+    def __init__(
+        self,
+        *,
+        interaction_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
+        kind: _record_pb2.InteractionKind.ValueType = ...,
+        title: _builtins.str = ...,
+        tool_call_id: _builtins.str = ...,
+        options: _abc.Iterable[_record_pb2.InteractionOption] | None = ...,
+        state: Global___InteractionState.ValueType = ...,
+        option_id: _builtins.str = ...,
+        settled_by: _builtins.str = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+        settle_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "settle_time", b"settle_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "interaction_id", b"interaction_id", "kind", b"kind", "option_id", b"option_id", "options", b"options", "session_id", b"session_id", "settle_time", b"settle_time", "settled_by", b"settled_by", "state", b"state", "title", b"title", "tool_call_id", b"tool_call_id", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Interaction: _TypeAlias = Interaction  # noqa: Y015
 
 @_typing.final
 class CreateSessionRequest(_message.Message):
@@ -418,14 +810,17 @@ class CreateSessionRequest(_message.Message):
     BINDING_FIELD_NUMBER: _builtins.int
     WAIT_READY_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    RETENTION_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Chosen by the client; minted when empty."""
     approval_policy: _turn_pb2.ApprovalPolicy.ValueType
-    """What happens to the agent's questions. Default: DENY."""
+    """What happens to the agent's questions. Default: ASK."""
     wait_ready: _builtins.bool
     """Return when the workspace is READY or FAILED, or at the call's deadline."""
     request_id: _builtins.str
     """At most 255 characters."""
+    retention: Global___RetentionPolicy.ValueType
+    """What becomes of the workspace."""
     @_builtins.property
     def agent(self) -> Global___AgentSpec:
         """Which agent."""
@@ -458,10 +853,11 @@ class CreateSessionRequest(_message.Message):
         binding: _binding_pb2.Binding | None = ...,
         wait_ready: _builtins.bool = ...,
         request_id: _builtins.str = ...,
+        retention: Global___RetentionPolicy.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "binding", b"binding", "limits", b"limits", "provision", b"provision", "workspace", b"workspace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "approval_policy", b"approval_policy", "binding", b"binding", "labels", b"labels", "limits", b"limits", "provision", b"provision", "request_id", b"request_id", "session_id", b"session_id", "wait_ready", b"wait_ready", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "approval_policy", b"approval_policy", "binding", b"binding", "labels", b"labels", "limits", b"limits", "provision", b"provision", "request_id", b"request_id", "retention", b"retention", "session_id", b"session_id", "wait_ready", b"wait_ready", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_workspace: _TypeAlias = _typing.Literal["provision", "binding"]  # noqa: Y015
     _WhichOneofArgType_workspace: _TypeAlias = _typing.Literal["workspace", b"workspace"]  # noqa: Y015
@@ -1026,22 +1422,26 @@ class ListRecordsRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     AFTER_SEQ_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     after_seq: _builtins.int
     """Only records with a higher seq; 0 for all."""
     page_size: _builtins.int
     """At most so many; default 50, at most 1000. A page ends early at about 1 MiB."""
+    view: Global___RecordView.ValueType
+    """How messages are shown."""
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         after_seq: _builtins.int = ...,
         page_size: _builtins.int = ...,
+        view: Global___RecordView.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "page_size", b"page_size", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "page_size", b"page_size", "session_id", b"session_id", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1136,3 +1536,291 @@ class WatchSessionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___WatchSessionResponse: _TypeAlias = WatchSessionResponse  # noqa: Y015
+
+@_typing.final
+class StopTurnRequest(_message.Message):
+    """Orders the end of a turn."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    EXPECTED_TURN_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    expected_turn_id: _builtins.str
+    """The turn to stop. Empty: the one that was in progress when the call arrived."""
+    request_id: _builtins.str
+    """At most 255 characters."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        expected_turn_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_turn_id", b"expected_turn_id", "request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StopTurnRequest: _TypeAlias = StopTurnRequest  # noqa: Y015
+
+@_typing.final
+class StopTurnResponse(_message.Message):
+    """The stored order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMAND_FIELD_NUMBER: _builtins.int
+    TURN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def command(self) -> Global___Command:
+        """As it stands."""
+
+    @_builtins.property
+    def turn(self) -> Global___Turn:
+        """The turn that it is about; absent when there was none."""
+
+    def __init__(
+        self,
+        *,
+        command: Global___Command | None = ...,
+        turn: Global___Turn | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "turn", b"turn"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "turn", b"turn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StopTurnResponse: _TypeAlias = StopTurnResponse  # noqa: Y015
+
+@_typing.final
+class GetCommandRequest(_message.Message):
+    """Names a command."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    COMMAND_ID_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    command_id: _builtins.str
+    """The command."""
+    wait: _builtins.bool
+    """Return when it is settled, or at the call's deadline."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        command_id: _builtins.str = ...,
+        wait: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_id", b"command_id", "session_id", b"session_id", "wait", b"wait"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetCommandRequest: _TypeAlias = GetCommandRequest  # noqa: Y015
+
+@_typing.final
+class GetCommandResponse(_message.Message):
+    """A command."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMAND_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def command(self) -> Global___Command:
+        """As it stands."""
+
+    def __init__(
+        self,
+        *,
+        command: Global___Command | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetCommandResponse: _TypeAlias = GetCommandResponse  # noqa: Y015
+
+@_typing.final
+class ListInteractionsRequest(_message.Message):
+    """Selects questions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    PENDING_ONLY_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    pending_only: _builtins.bool
+    """Only those that wait for an answer."""
+    page_size: _builtins.int
+    """At most so many; default 50, at most 1000."""
+    page_token: _builtins.str
+    """From the response before."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        pending_only: _builtins.bool = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "pending_only", b"pending_only", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListInteractionsRequest: _TypeAlias = ListInteractionsRequest  # noqa: Y015
+
+@_typing.final
+class ListInteractionsResponse(_message.Message):
+    """A page of questions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERACTIONS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def interactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Interaction]:
+        """Oldest first."""
+
+    def __init__(
+        self,
+        *,
+        interactions: _abc.Iterable[Global___Interaction] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interactions", b"interactions", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListInteractionsResponse: _TypeAlias = ListInteractionsResponse  # noqa: Y015
+
+@_typing.final
+class AnswerInteractionRequest(_message.Message):
+    """Answers a question."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    INTERACTION_ID_FIELD_NUMBER: _builtins.int
+    OPTION_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    interaction_id: _builtins.str
+    """The question."""
+    option_id: _builtins.str
+    """One of the offered options."""
+    request_id: _builtins.str
+    """At most 255 characters."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        interaction_id: _builtins.str = ...,
+        option_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interaction_id", b"interaction_id", "option_id", b"option_id", "request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AnswerInteractionRequest: _TypeAlias = AnswerInteractionRequest  # noqa: Y015
+
+@_typing.final
+class AnswerInteractionResponse(_message.Message):
+    """The answered question."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERACTION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def interaction(self) -> Global___Interaction:
+        """As it stands."""
+
+    def __init__(
+        self,
+        *,
+        interaction: Global___Interaction | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["interaction", b"interaction"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interaction", b"interaction"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AnswerInteractionResponse: _TypeAlias = AnswerInteractionResponse  # noqa: Y015
+
+@_typing.final
+class CloseSessionRequest(_message.Message):
+    """Names the session to close."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    wait: _builtins.bool
+    """Return at CLOSED, or at the call's deadline."""
+    request_id: _builtins.str
+    """At most 255 characters."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        wait: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "session_id", b"session_id", "wait", b"wait"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloseSessionRequest: _TypeAlias = CloseSessionRequest  # noqa: Y015
+
+@_typing.final
+class CloseSessionResponse(_message.Message):
+    """The session, closing or closed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def session(self) -> Global___Session:
+        """As it stands."""
+
+    def __init__(
+        self,
+        *,
+        session: Global___Session | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloseSessionResponse: _TypeAlias = CloseSessionResponse  # noqa: Y015

@@ -90,6 +90,31 @@ class SessionServiceStub:
                 request_serializer=moorage_dot_session_dot_v1_dot_session__pb2.ListTurnsRequest.SerializeToString,
                 response_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.ListTurnsResponse.FromString,
                 _registered_method=True)
+        self.StopTurn = channel.unary_unary(
+                '/moorage.session.v1.SessionService/StopTurn',
+                request_serializer=moorage_dot_session_dot_v1_dot_session__pb2.StopTurnRequest.SerializeToString,
+                response_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.StopTurnResponse.FromString,
+                _registered_method=True)
+        self.GetCommand = channel.unary_unary(
+                '/moorage.session.v1.SessionService/GetCommand',
+                request_serializer=moorage_dot_session_dot_v1_dot_session__pb2.GetCommandRequest.SerializeToString,
+                response_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.GetCommandResponse.FromString,
+                _registered_method=True)
+        self.ListInteractions = channel.unary_unary(
+                '/moorage.session.v1.SessionService/ListInteractions',
+                request_serializer=moorage_dot_session_dot_v1_dot_session__pb2.ListInteractionsRequest.SerializeToString,
+                response_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.ListInteractionsResponse.FromString,
+                _registered_method=True)
+        self.AnswerInteraction = channel.unary_unary(
+                '/moorage.session.v1.SessionService/AnswerInteraction',
+                request_serializer=moorage_dot_session_dot_v1_dot_session__pb2.AnswerInteractionRequest.SerializeToString,
+                response_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.AnswerInteractionResponse.FromString,
+                _registered_method=True)
+        self.CloseSession = channel.unary_unary(
+                '/moorage.session.v1.SessionService/CloseSession',
+                request_serializer=moorage_dot_session_dot_v1_dot_session__pb2.CloseSessionRequest.SerializeToString,
+                response_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.CloseSessionResponse.FromString,
+                _registered_method=True)
         self.ListRecords = channel.unary_unary(
                 '/moorage.session.v1.SessionService/ListRecords',
                 request_serializer=moorage_dot_session_dot_v1_dot_session__pb2.ListRecordsRequest.SerializeToString,
@@ -188,6 +213,53 @@ class SessionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StopTurn(self, request, context):
+        """Orders the end of a turn. The command is durable: it is delivered, and delivered
+        again, until it is settled, and it never hits another turn than the one it names. A
+        failed delivery does not fail the call. With `expected_turn_id`: a turn in progress is
+        stopped; one that has ended while nothing is in progress makes an OBSOLETE command.
+        FAILED_PRECONDITION / TURN_MISMATCH when another turn is in progress. Without it: the
+        turn that was in progress when the call arrived; OBSOLETE when there was none. Two
+        Stops of one turn share one command. A turn that no runner has begun ends at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetCommand(self, request, context):
+        """A command as it stands; with `wait` when it is settled, or at the call's deadline.
+        NOT_FOUND / COMMAND_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListInteractions(self, request, context):
+        """The agent's questions, oldest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AnswerInteraction(self, request, context):
+        """Answers a question. The first decision wins and is delivered until the runner has it.
+        NOT_FOUND / INTERACTION_NOT_FOUND; FAILED_PRECONDITION / INTERACTION_NOT_PENDING with
+        the outcome; INVALID_ARGUMENT for an option that was not offered.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CloseSession(self, request, context):
+        """Closes a session: stops its turn, ends its runtime, removes its workspace by the
+        retention policy. Returns at CLOSING; with `wait` at CLOSED or at the call's deadline.
+        Repeating it is OK. Nothing is admitted from then on (FAILED_PRECONDITION /
+        SESSION_CLOSED); the transcript stays.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListRecords(self, request, context):
         """The records after a seq, in order. OUT_OF_RANGE / CURSOR_OUT_OF_RANGE.
         """
@@ -246,6 +318,31 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.ListTurns,
                     request_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.ListTurnsRequest.FromString,
                     response_serializer=moorage_dot_session_dot_v1_dot_session__pb2.ListTurnsResponse.SerializeToString,
+            ),
+            'StopTurn': grpc.unary_unary_rpc_method_handler(
+                    servicer.StopTurn,
+                    request_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.StopTurnRequest.FromString,
+                    response_serializer=moorage_dot_session_dot_v1_dot_session__pb2.StopTurnResponse.SerializeToString,
+            ),
+            'GetCommand': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCommand,
+                    request_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.GetCommandRequest.FromString,
+                    response_serializer=moorage_dot_session_dot_v1_dot_session__pb2.GetCommandResponse.SerializeToString,
+            ),
+            'ListInteractions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListInteractions,
+                    request_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.ListInteractionsRequest.FromString,
+                    response_serializer=moorage_dot_session_dot_v1_dot_session__pb2.ListInteractionsResponse.SerializeToString,
+            ),
+            'AnswerInteraction': grpc.unary_unary_rpc_method_handler(
+                    servicer.AnswerInteraction,
+                    request_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.AnswerInteractionRequest.FromString,
+                    response_serializer=moorage_dot_session_dot_v1_dot_session__pb2.AnswerInteractionResponse.SerializeToString,
+            ),
+            'CloseSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloseSession,
+                    request_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.CloseSessionRequest.FromString,
+                    response_serializer=moorage_dot_session_dot_v1_dot_session__pb2.CloseSessionResponse.SerializeToString,
             ),
             'ListRecords': grpc.unary_unary_rpc_method_handler(
                     servicer.ListRecords,
@@ -490,6 +587,141 @@ class SessionService:
             '/moorage.session.v1.SessionService/ListTurns',
             moorage_dot_session_dot_v1_dot_session__pb2.ListTurnsRequest.SerializeToString,
             moorage_dot_session_dot_v1_dot_session__pb2.ListTurnsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StopTurn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.session.v1.SessionService/StopTurn',
+            moorage_dot_session_dot_v1_dot_session__pb2.StopTurnRequest.SerializeToString,
+            moorage_dot_session_dot_v1_dot_session__pb2.StopTurnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCommand(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.session.v1.SessionService/GetCommand',
+            moorage_dot_session_dot_v1_dot_session__pb2.GetCommandRequest.SerializeToString,
+            moorage_dot_session_dot_v1_dot_session__pb2.GetCommandResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListInteractions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.session.v1.SessionService/ListInteractions',
+            moorage_dot_session_dot_v1_dot_session__pb2.ListInteractionsRequest.SerializeToString,
+            moorage_dot_session_dot_v1_dot_session__pb2.ListInteractionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AnswerInteraction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.session.v1.SessionService/AnswerInteraction',
+            moorage_dot_session_dot_v1_dot_session__pb2.AnswerInteractionRequest.SerializeToString,
+            moorage_dot_session_dot_v1_dot_session__pb2.AnswerInteractionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CloseSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.session.v1.SessionService/CloseSession',
+            moorage_dot_session_dot_v1_dot_session__pb2.CloseSessionRequest.SerializeToString,
+            moorage_dot_session_dot_v1_dot_session__pb2.CloseSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -80,6 +80,32 @@ class SessionServiceStub:
     """A turn as it stands. NOT_FOUND / TURN_NOT_FOUND."""
     ListTurns: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListTurnsRequest, _session_pb2.ListTurnsResponse]
     """The turns of a session, newest first."""
+    StopTurn: _grpc.UnaryUnaryMultiCallable[_session_pb2.StopTurnRequest, _session_pb2.StopTurnResponse]
+    """Orders the end of a turn. The command is durable: it is delivered, and delivered
+    again, until it is settled, and it never hits another turn than the one it names. A
+    failed delivery does not fail the call. With `expected_turn_id`: a turn in progress is
+    stopped; one that has ended while nothing is in progress makes an OBSOLETE command.
+    FAILED_PRECONDITION / TURN_MISMATCH when another turn is in progress. Without it: the
+    turn that was in progress when the call arrived; OBSOLETE when there was none. Two
+    Stops of one turn share one command. A turn that no runner has begun ends at once.
+    """
+    GetCommand: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetCommandRequest, _session_pb2.GetCommandResponse]
+    """A command as it stands; with `wait` when it is settled, or at the call's deadline.
+    NOT_FOUND / COMMAND_NOT_FOUND.
+    """
+    ListInteractions: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListInteractionsRequest, _session_pb2.ListInteractionsResponse]
+    """The agent's questions, oldest first."""
+    AnswerInteraction: _grpc.UnaryUnaryMultiCallable[_session_pb2.AnswerInteractionRequest, _session_pb2.AnswerInteractionResponse]
+    """Answers a question. The first decision wins and is delivered until the runner has it.
+    NOT_FOUND / INTERACTION_NOT_FOUND; FAILED_PRECONDITION / INTERACTION_NOT_PENDING with
+    the outcome; INVALID_ARGUMENT for an option that was not offered.
+    """
+    CloseSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.CloseSessionRequest, _session_pb2.CloseSessionResponse]
+    """Closes a session: stops its turn, ends its runtime, removes its workspace by the
+    retention policy. Returns at CLOSING; with `wait` at CLOSED or at the call's deadline.
+    Repeating it is OK. Nothing is admitted from then on (FAILED_PRECONDITION /
+    SESSION_CLOSED); the transcript stays.
+    """
     ListRecords: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListRecordsRequest, _session_pb2.ListRecordsResponse]
     """The records after a seq, in order. OUT_OF_RANGE / CURSOR_OUT_OF_RANGE."""
     WatchSession: _grpc.UnaryStreamMultiCallable[_session_pb2.WatchSessionRequest, _session_pb2.WatchSessionResponse]
@@ -140,6 +166,32 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """A turn as it stands. NOT_FOUND / TURN_NOT_FOUND."""
     ListTurns: _aio.UnaryUnaryMultiCallable[_session_pb2.ListTurnsRequest, _session_pb2.ListTurnsResponse]  # type: ignore[assignment]
     """The turns of a session, newest first."""
+    StopTurn: _aio.UnaryUnaryMultiCallable[_session_pb2.StopTurnRequest, _session_pb2.StopTurnResponse]  # type: ignore[assignment]
+    """Orders the end of a turn. The command is durable: it is delivered, and delivered
+    again, until it is settled, and it never hits another turn than the one it names. A
+    failed delivery does not fail the call. With `expected_turn_id`: a turn in progress is
+    stopped; one that has ended while nothing is in progress makes an OBSOLETE command.
+    FAILED_PRECONDITION / TURN_MISMATCH when another turn is in progress. Without it: the
+    turn that was in progress when the call arrived; OBSOLETE when there was none. Two
+    Stops of one turn share one command. A turn that no runner has begun ends at once.
+    """
+    GetCommand: _aio.UnaryUnaryMultiCallable[_session_pb2.GetCommandRequest, _session_pb2.GetCommandResponse]  # type: ignore[assignment]
+    """A command as it stands; with `wait` when it is settled, or at the call's deadline.
+    NOT_FOUND / COMMAND_NOT_FOUND.
+    """
+    ListInteractions: _aio.UnaryUnaryMultiCallable[_session_pb2.ListInteractionsRequest, _session_pb2.ListInteractionsResponse]  # type: ignore[assignment]
+    """The agent's questions, oldest first."""
+    AnswerInteraction: _aio.UnaryUnaryMultiCallable[_session_pb2.AnswerInteractionRequest, _session_pb2.AnswerInteractionResponse]  # type: ignore[assignment]
+    """Answers a question. The first decision wins and is delivered until the runner has it.
+    NOT_FOUND / INTERACTION_NOT_FOUND; FAILED_PRECONDITION / INTERACTION_NOT_PENDING with
+    the outcome; INVALID_ARGUMENT for an option that was not offered.
+    """
+    CloseSession: _aio.UnaryUnaryMultiCallable[_session_pb2.CloseSessionRequest, _session_pb2.CloseSessionResponse]  # type: ignore[assignment]
+    """Closes a session: stops its turn, ends its runtime, removes its workspace by the
+    retention policy. Returns at CLOSING; with `wait` at CLOSED or at the call's deadline.
+    Repeating it is OK. Nothing is admitted from then on (FAILED_PRECONDITION /
+    SESSION_CLOSED); the transcript stays.
+    """
     ListRecords: _aio.UnaryUnaryMultiCallable[_session_pb2.ListRecordsRequest, _session_pb2.ListRecordsResponse]  # type: ignore[assignment]
     """The records after a seq, in order. OUT_OF_RANGE / CURSOR_OUT_OF_RANGE."""
     WatchSession: _aio.UnaryStreamMultiCallable[_session_pb2.WatchSessionRequest, _session_pb2.WatchSessionResponse]  # type: ignore[assignment]
@@ -245,6 +297,62 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.ListTurnsResponse, _abc.Awaitable[_session_pb2.ListTurnsResponse]]:
         """The turns of a session, newest first."""
+
+    @_abc_1.abstractmethod
+    def StopTurn(
+        self,
+        request: _session_pb2.StopTurnRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.StopTurnResponse, _abc.Awaitable[_session_pb2.StopTurnResponse]]:
+        """Orders the end of a turn. The command is durable: it is delivered, and delivered
+        again, until it is settled, and it never hits another turn than the one it names. A
+        failed delivery does not fail the call. With `expected_turn_id`: a turn in progress is
+        stopped; one that has ended while nothing is in progress makes an OBSOLETE command.
+        FAILED_PRECONDITION / TURN_MISMATCH when another turn is in progress. Without it: the
+        turn that was in progress when the call arrived; OBSOLETE when there was none. Two
+        Stops of one turn share one command. A turn that no runner has begun ends at once.
+        """
+
+    @_abc_1.abstractmethod
+    def GetCommand(
+        self,
+        request: _session_pb2.GetCommandRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.GetCommandResponse, _abc.Awaitable[_session_pb2.GetCommandResponse]]:
+        """A command as it stands; with `wait` when it is settled, or at the call's deadline.
+        NOT_FOUND / COMMAND_NOT_FOUND.
+        """
+
+    @_abc_1.abstractmethod
+    def ListInteractions(
+        self,
+        request: _session_pb2.ListInteractionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ListInteractionsResponse, _abc.Awaitable[_session_pb2.ListInteractionsResponse]]:
+        """The agent's questions, oldest first."""
+
+    @_abc_1.abstractmethod
+    def AnswerInteraction(
+        self,
+        request: _session_pb2.AnswerInteractionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.AnswerInteractionResponse, _abc.Awaitable[_session_pb2.AnswerInteractionResponse]]:
+        """Answers a question. The first decision wins and is delivered until the runner has it.
+        NOT_FOUND / INTERACTION_NOT_FOUND; FAILED_PRECONDITION / INTERACTION_NOT_PENDING with
+        the outcome; INVALID_ARGUMENT for an option that was not offered.
+        """
+
+    @_abc_1.abstractmethod
+    def CloseSession(
+        self,
+        request: _session_pb2.CloseSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.CloseSessionResponse, _abc.Awaitable[_session_pb2.CloseSessionResponse]]:
+        """Closes a session: stops its turn, ends its runtime, removes its workspace by the
+        retention policy. Returns at CLOSING; with `wait` at CLOSED or at the call's deadline.
+        Repeating it is OK. Nothing is admitted from then on (FAILED_PRECONDITION /
+        SESSION_CLOSED); the transcript stays.
+        """
 
     @_abc_1.abstractmethod
     def ListRecords(

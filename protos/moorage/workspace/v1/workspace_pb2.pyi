@@ -85,6 +85,34 @@ NETWORK_POLICY_HOST: NetworkPolicy.ValueType  # 1
 """What the instance's machine can reach."""
 Global___NetworkPolicy: _TypeAlias = NetworkPolicy  # noqa: Y015
 
+class _FileType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FileTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FileType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FILE_TYPE_UNSPECIFIED: _FileType.ValueType  # 0
+    """Something else."""
+    FILE_TYPE_FILE: _FileType.ValueType  # 1
+    """A regular file."""
+    FILE_TYPE_DIRECTORY: _FileType.ValueType  # 2
+    """A directory."""
+    FILE_TYPE_SYMLINK: _FileType.ValueType  # 3
+    """A symbolic link."""
+
+class FileType(_FileType, metaclass=_FileTypeEnumTypeWrapper):
+    """What an entry is."""
+
+FILE_TYPE_UNSPECIFIED: FileType.ValueType  # 0
+"""Something else."""
+FILE_TYPE_FILE: FileType.ValueType  # 1
+"""A regular file."""
+FILE_TYPE_DIRECTORY: FileType.ValueType  # 2
+"""A directory."""
+FILE_TYPE_SYMLINK: FileType.ValueType  # 3
+"""A symbolic link."""
+Global___FileType: _TypeAlias = FileType  # noqa: Y015
+
 @_typing.final
 class Workspace(_message.Message):
     """A directory with the code that an agent works on."""
@@ -1003,3 +1031,231 @@ class Provider(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Provider: _TypeAlias = Provider  # noqa: Y015
+
+@_typing.final
+class ReadFileRequest(_message.Message):
+    """Names a file."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Tenant."""
+    workspace_id: _builtins.str
+    """The workspace."""
+    path: _builtins.str
+    """Relative to the workspace's root, or absolute inside it."""
+    offset: _builtins.int
+    """First byte; default 0."""
+    limit: _builtins.int
+    """At most so many bytes; default and at most 1 MiB."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        workspace_id: _builtins.str = ...,
+        path: _builtins.str = ...,
+        offset: _builtins.int = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "offset", b"offset", "path", b"path", "project", b"project", "workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadFileRequest: _TypeAlias = ReadFileRequest  # noqa: Y015
+
+@_typing.final
+class ReadFileResponse(_message.Message):
+    """A part of a file."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """The bytes."""
+    size: _builtins.int
+    """The size of the file, bytes."""
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+        size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadFileResponse: _TypeAlias = ReadFileResponse  # noqa: Y015
+
+@_typing.final
+class WriteFileRequest(_message.Message):
+    """Replaces a file."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Tenant."""
+    workspace_id: _builtins.str
+    """The workspace."""
+    path: _builtins.str
+    """Relative to the workspace's root, or absolute inside it."""
+    data: _builtins.bytes
+    """The whole content, at most 1 MiB."""
+    @_builtins.property
+    def grant(self) -> _grant_pb2.Grant:
+        """Of `projects/{project}/sessions/{session}`."""
+
+    def __init__(
+        self,
+        *,
+        grant: _grant_pb2.Grant | None = ...,
+        project: _builtins.str = ...,
+        workspace_id: _builtins.str = ...,
+        path: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "grant", b"grant", "path", b"path", "project", b"project", "workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WriteFileRequest: _TypeAlias = WriteFileRequest  # noqa: Y015
+
+@_typing.final
+class WriteFileResponse(_message.Message):
+    """Written."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_FIELD_NUMBER: _builtins.int
+    size: _builtins.int
+    """Bytes written."""
+    def __init__(
+        self,
+        *,
+        size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WriteFileResponse: _TypeAlias = WriteFileResponse  # noqa: Y015
+
+@_typing.final
+class ListDirectoryRequest(_message.Message):
+    """Names a directory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Tenant."""
+    workspace_id: _builtins.str
+    """The workspace."""
+    path: _builtins.str
+    """Relative to the workspace's root, or absolute inside it. Default: the root."""
+    page_size: _builtins.int
+    """At most so many; default 50, at most 1000."""
+    page_token: _builtins.str
+    """From the response before."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        workspace_id: _builtins.str = ...,
+        path: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "path", b"path", "project", b"project", "workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDirectoryRequest: _TypeAlias = ListDirectoryRequest  # noqa: Y015
+
+@_typing.final
+class ListDirectoryResponse(_message.Message):
+    """A page of entries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___DirectoryEntry]:
+        """By name."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[Global___DirectoryEntry] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDirectoryResponse: _TypeAlias = ListDirectoryResponse  # noqa: Y015
+
+@_typing.final
+class DirectoryEntry(_message.Message):
+    """An entry of a directory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    MODIFY_TIME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name; bytes that are not UTF-8 are replaced."""
+    type: Global___FileType.ValueType
+    """What it is."""
+    size: _builtins.int
+    """Files: bytes."""
+    @_builtins.property
+    def modify_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was last modified."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        type: Global___FileType.ValueType = ...,
+        size: _builtins.int = ...,
+        modify_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["modify_time", b"modify_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["modify_time", b"modify_time", "name", b"name", "size", b"size", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DirectoryEntry: _TypeAlias = DirectoryEntry  # noqa: Y015

@@ -82,6 +82,21 @@ class WorkspaceServiceStub:
                 request_serializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.ExecRequest.SerializeToString,
                 response_deserializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.ExecResponse.FromString,
                 _registered_method=True)
+        self.ReadFile = channel.unary_unary(
+                '/moorage.workspace.v1.WorkspaceService/ReadFile',
+                request_serializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.ReadFileRequest.SerializeToString,
+                response_deserializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.ReadFileResponse.FromString,
+                _registered_method=True)
+        self.WriteFile = channel.unary_unary(
+                '/moorage.workspace.v1.WorkspaceService/WriteFile',
+                request_serializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.WriteFileRequest.SerializeToString,
+                response_deserializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.WriteFileResponse.FromString,
+                _registered_method=True)
+        self.ListDirectory = channel.unary_unary(
+                '/moorage.workspace.v1.WorkspaceService/ListDirectory',
+                request_serializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.ListDirectoryRequest.SerializeToString,
+                response_deserializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.ListDirectoryResponse.FromString,
+                _registered_method=True)
         self.ListProviders = channel.unary_unary(
                 '/moorage.workspace.v1.WorkspaceService/ListProviders',
                 request_serializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.ListProvidersRequest.SerializeToString,
@@ -165,6 +180,31 @@ class WorkspaceServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadFile(self, request, context):
+        """Reads a file of the workspace, or a part of it. NOT_FOUND / FILE_NOT_FOUND;
+        INVALID_ARGUMENT / PATH_OUTSIDE_ROOT, also through symlinks;
+        FAILED_PRECONDITION / NOT_A_FILE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WriteFile(self, request, context):
+        """Replaces or makes a file of the workspace, at once for readers; makes missing
+        directories. Errors as ReadFile.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDirectory(self, request, context):
+        """The entries of a directory of the workspace, by name. Errors as ReadFile, with
+        FAILED_PRECONDITION / NOT_A_DIRECTORY.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListProviders(self, request, context):
         """The providers of this instance.
         """
@@ -209,6 +249,21 @@ def add_WorkspaceServiceServicer_to_server(servicer, server):
                     servicer.Exec,
                     request_deserializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.ExecRequest.FromString,
                     response_serializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.ExecResponse.SerializeToString,
+            ),
+            'ReadFile': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadFile,
+                    request_deserializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.ReadFileRequest.FromString,
+                    response_serializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.ReadFileResponse.SerializeToString,
+            ),
+            'WriteFile': grpc.unary_unary_rpc_method_handler(
+                    servicer.WriteFile,
+                    request_deserializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.WriteFileRequest.FromString,
+                    response_serializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.WriteFileResponse.SerializeToString,
+            ),
+            'ListDirectory': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDirectory,
+                    request_deserializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.ListDirectoryRequest.FromString,
+                    response_serializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.ListDirectoryResponse.SerializeToString,
             ),
             'ListProviders': grpc.unary_unary_rpc_method_handler(
                     servicer.ListProviders,
@@ -418,6 +473,87 @@ class WorkspaceService:
             '/moorage.workspace.v1.WorkspaceService/Exec',
             moorage_dot_workspace_dot_v1_dot_workspace__pb2.ExecRequest.SerializeToString,
             moorage_dot_workspace_dot_v1_dot_workspace__pb2.ExecResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadFile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.workspace.v1.WorkspaceService/ReadFile',
+            moorage_dot_workspace_dot_v1_dot_workspace__pb2.ReadFileRequest.SerializeToString,
+            moorage_dot_workspace_dot_v1_dot_workspace__pb2.ReadFileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WriteFile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.workspace.v1.WorkspaceService/WriteFile',
+            moorage_dot_workspace_dot_v1_dot_workspace__pb2.WriteFileRequest.SerializeToString,
+            moorage_dot_workspace_dot_v1_dot_workspace__pb2.WriteFileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDirectory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.workspace.v1.WorkspaceService/ListDirectory',
+            moorage_dot_workspace_dot_v1_dot_workspace__pb2.ListDirectoryRequest.SerializeToString,
+            moorage_dot_workspace_dot_v1_dot_workspace__pb2.ListDirectoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -76,6 +76,19 @@ class WorkspaceServiceStub:
     on the stream (FAILED_PRECONDITION / LEASE_EXPIRED).
     FAILED_PRECONDITION / EXEC_START_FAILED, WORKSPACE_NOT_READY.
     """
+    ReadFile: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ReadFileRequest, _workspace_pb2.ReadFileResponse]
+    """Reads a file of the workspace, or a part of it. NOT_FOUND / FILE_NOT_FOUND;
+    INVALID_ARGUMENT / PATH_OUTSIDE_ROOT, also through symlinks;
+    FAILED_PRECONDITION / NOT_A_FILE.
+    """
+    WriteFile: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.WriteFileRequest, _workspace_pb2.WriteFileResponse]
+    """Replaces or makes a file of the workspace, at once for readers; makes missing
+    directories. Errors as ReadFile.
+    """
+    ListDirectory: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ListDirectoryRequest, _workspace_pb2.ListDirectoryResponse]
+    """The entries of a directory of the workspace, by name. Errors as ReadFile, with
+    FAILED_PRECONDITION / NOT_A_DIRECTORY.
+    """
     ListProviders: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ListProvidersRequest, _workspace_pb2.ListProvidersResponse]
     """The providers of this instance."""
 
@@ -126,6 +139,19 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     stream, with a higher token (ABORTED / STALE_OWNER), and with the newest grant shown
     on the stream (FAILED_PRECONDITION / LEASE_EXPIRED).
     FAILED_PRECONDITION / EXEC_START_FAILED, WORKSPACE_NOT_READY.
+    """
+    ReadFile: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ReadFileRequest, _workspace_pb2.ReadFileResponse]  # type: ignore[assignment]
+    """Reads a file of the workspace, or a part of it. NOT_FOUND / FILE_NOT_FOUND;
+    INVALID_ARGUMENT / PATH_OUTSIDE_ROOT, also through symlinks;
+    FAILED_PRECONDITION / NOT_A_FILE.
+    """
+    WriteFile: _aio.UnaryUnaryMultiCallable[_workspace_pb2.WriteFileRequest, _workspace_pb2.WriteFileResponse]  # type: ignore[assignment]
+    """Replaces or makes a file of the workspace, at once for readers; makes missing
+    directories. Errors as ReadFile.
+    """
+    ListDirectory: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ListDirectoryRequest, _workspace_pb2.ListDirectoryResponse]  # type: ignore[assignment]
+    """The entries of a directory of the workspace, by name. Errors as ReadFile, with
+    FAILED_PRECONDITION / NOT_A_DIRECTORY.
     """
     ListProviders: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ListProvidersRequest, _workspace_pb2.ListProvidersResponse]  # type: ignore[assignment]
     """The providers of this instance."""
@@ -216,6 +242,37 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         stream, with a higher token (ABORTED / STALE_OWNER), and with the newest grant shown
         on the stream (FAILED_PRECONDITION / LEASE_EXPIRED).
         FAILED_PRECONDITION / EXEC_START_FAILED, WORKSPACE_NOT_READY.
+        """
+
+    @_abc_1.abstractmethod
+    def ReadFile(
+        self,
+        request: _workspace_pb2.ReadFileRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workspace_pb2.ReadFileResponse, _abc.Awaitable[_workspace_pb2.ReadFileResponse]]:
+        """Reads a file of the workspace, or a part of it. NOT_FOUND / FILE_NOT_FOUND;
+        INVALID_ARGUMENT / PATH_OUTSIDE_ROOT, also through symlinks;
+        FAILED_PRECONDITION / NOT_A_FILE.
+        """
+
+    @_abc_1.abstractmethod
+    def WriteFile(
+        self,
+        request: _workspace_pb2.WriteFileRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workspace_pb2.WriteFileResponse, _abc.Awaitable[_workspace_pb2.WriteFileResponse]]:
+        """Replaces or makes a file of the workspace, at once for readers; makes missing
+        directories. Errors as ReadFile.
+        """
+
+    @_abc_1.abstractmethod
+    def ListDirectory(
+        self,
+        request: _workspace_pb2.ListDirectoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workspace_pb2.ListDirectoryResponse, _abc.Awaitable[_workspace_pb2.ListDirectoryResponse]]:
+        """The entries of a directory of the workspace, by name. Errors as ReadFile, with
+        FAILED_PRECONDITION / NOT_A_DIRECTORY.
         """
 
     @_abc_1.abstractmethod
