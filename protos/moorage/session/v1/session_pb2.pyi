@@ -147,6 +147,8 @@ class _CommandOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Comman
     """OBSOLETE: the turn failed by itself before the command reached it."""
     COMMAND_OUTCOME_SUPERSEDED_BY_NEWER_TURN: _CommandOutcome.ValueType  # 5
     """OBSOLETE: the turn in progress took its place after the command arrived."""
+    COMMAND_OUTCOME_WITHDRAWN: _CommandOutcome.ValueType  # 6
+    """APPLIED: there was no such turn yet, and for a while there will be none."""
 
 class CommandOutcome(_CommandOutcome, metaclass=_CommandOutcomeEnumTypeWrapper):
     """How a command was settled."""
@@ -163,6 +165,8 @@ COMMAND_OUTCOME_FAILED: CommandOutcome.ValueType  # 4
 """OBSOLETE: the turn failed by itself before the command reached it."""
 COMMAND_OUTCOME_SUPERSEDED_BY_NEWER_TURN: CommandOutcome.ValueType  # 5
 """OBSOLETE: the turn in progress took its place after the command arrived."""
+COMMAND_OUTCOME_WITHDRAWN: CommandOutcome.ValueType  # 6
+"""APPLIED: there was no such turn yet, and for a while there will be none."""
 Global___CommandOutcome: _TypeAlias = CommandOutcome  # noqa: Y015
 
 class _InteractionState:

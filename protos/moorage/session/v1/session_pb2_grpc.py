@@ -182,7 +182,9 @@ class SessionServiceServicer:
     def StartTurn(self, request, context):
         """Admits a turn or refuses it, in one transaction, before any runner or workspace is
         touched. A refused turn leaves no trace. FAILED_PRECONDITION / TURN_IN_PROGRESS
-        with turn, state and phase, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS.
+        with turn, state and phase, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS;
+        ABORTED / TURN_WITHDRAWN for a turn_id that a Stop named in the last 10 minutes,
+        before there was such a turn.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -217,10 +219,12 @@ class SessionServiceServicer:
         """Orders the end of a turn. The command is durable: it is delivered, and delivered
         again, until it is settled, and it never hits another turn than the one it names. A
         failed delivery does not fail the call. With `expected_turn_id`: a turn in progress is
-        stopped; one that has ended while nothing is in progress makes an OBSOLETE command.
-        FAILED_PRECONDITION / TURN_MISMATCH when another turn is in progress. Without it: the
-        turn that was in progress when the call arrived; OBSOLETE when there was none. Two
-        Stops of one turn share one command. A turn that no runner has begun ends at once.
+        stopped; one that has ended while nothing is in progress makes an OBSOLETE command;
+        one that was never admitted is withdrawn, and StartTurn refuses that id for 10 minutes.
+        FAILED_PRECONDITION / TURN_MISMATCH with the turn in progress when the named one has
+        ended and another is in progress. Without it: the turn that was in progress when the
+        call arrived; OBSOLETE when there was none. Two Stops of one turn share one open
+        command. A turn that no runner has begun ends at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -67,7 +67,9 @@ class SessionServiceStub:
     StartTurn: _grpc.UnaryUnaryMultiCallable[_session_pb2.StartTurnRequest, _session_pb2.StartTurnResponse]
     """Admits a turn or refuses it, in one transaction, before any runner or workspace is
     touched. A refused turn leaves no trace. FAILED_PRECONDITION / TURN_IN_PROGRESS
-    with turn, state and phase, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS.
+    with turn, state and phase, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS;
+    ABORTED / TURN_WITHDRAWN for a turn_id that a Stop named in the last 10 minutes,
+    before there was such a turn.
     """
     RunTurn: _grpc.UnaryStreamMultiCallable[_session_pb2.RunTurnRequest, _session_pb2.RunTurnResponse]
     """StartTurn and a watch of that turn as one stream: the first message names the turn,
@@ -84,10 +86,12 @@ class SessionServiceStub:
     """Orders the end of a turn. The command is durable: it is delivered, and delivered
     again, until it is settled, and it never hits another turn than the one it names. A
     failed delivery does not fail the call. With `expected_turn_id`: a turn in progress is
-    stopped; one that has ended while nothing is in progress makes an OBSOLETE command.
-    FAILED_PRECONDITION / TURN_MISMATCH when another turn is in progress. Without it: the
-    turn that was in progress when the call arrived; OBSOLETE when there was none. Two
-    Stops of one turn share one command. A turn that no runner has begun ends at once.
+    stopped; one that has ended while nothing is in progress makes an OBSOLETE command;
+    one that was never admitted is withdrawn, and StartTurn refuses that id for 10 minutes.
+    FAILED_PRECONDITION / TURN_MISMATCH with the turn in progress when the named one has
+    ended and another is in progress. Without it: the turn that was in progress when the
+    call arrived; OBSOLETE when there was none. Two Stops of one turn share one open
+    command. A turn that no runner has begun ends at once.
     """
     GetCommand: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetCommandRequest, _session_pb2.GetCommandResponse]
     """A command as it stands; with `wait` when it is settled, or at the call's deadline.
@@ -153,7 +157,9 @@ class SessionServiceAsyncStub(SessionServiceStub):
     StartTurn: _aio.UnaryUnaryMultiCallable[_session_pb2.StartTurnRequest, _session_pb2.StartTurnResponse]  # type: ignore[assignment]
     """Admits a turn or refuses it, in one transaction, before any runner or workspace is
     touched. A refused turn leaves no trace. FAILED_PRECONDITION / TURN_IN_PROGRESS
-    with turn, state and phase, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS.
+    with turn, state and phase, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS;
+    ABORTED / TURN_WITHDRAWN for a turn_id that a Stop named in the last 10 minutes,
+    before there was such a turn.
     """
     RunTurn: _aio.UnaryStreamMultiCallable[_session_pb2.RunTurnRequest, _session_pb2.RunTurnResponse]  # type: ignore[assignment]
     """StartTurn and a watch of that turn as one stream: the first message names the turn,
@@ -170,10 +176,12 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """Orders the end of a turn. The command is durable: it is delivered, and delivered
     again, until it is settled, and it never hits another turn than the one it names. A
     failed delivery does not fail the call. With `expected_turn_id`: a turn in progress is
-    stopped; one that has ended while nothing is in progress makes an OBSOLETE command.
-    FAILED_PRECONDITION / TURN_MISMATCH when another turn is in progress. Without it: the
-    turn that was in progress when the call arrived; OBSOLETE when there was none. Two
-    Stops of one turn share one command. A turn that no runner has begun ends at once.
+    stopped; one that has ended while nothing is in progress makes an OBSOLETE command;
+    one that was never admitted is withdrawn, and StartTurn refuses that id for 10 minutes.
+    FAILED_PRECONDITION / TURN_MISMATCH with the turn in progress when the named one has
+    ended and another is in progress. Without it: the turn that was in progress when the
+    call arrived; OBSOLETE when there was none. Two Stops of one turn share one open
+    command. A turn that no runner has begun ends at once.
     """
     GetCommand: _aio.UnaryUnaryMultiCallable[_session_pb2.GetCommandRequest, _session_pb2.GetCommandResponse]  # type: ignore[assignment]
     """A command as it stands; with `wait` when it is settled, or at the call's deadline.
@@ -266,7 +274,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_pb2.StartTurnResponse, _abc.Awaitable[_session_pb2.StartTurnResponse]]:
         """Admits a turn or refuses it, in one transaction, before any runner or workspace is
         touched. A refused turn leaves no trace. FAILED_PRECONDITION / TURN_IN_PROGRESS
-        with turn, state and phase, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS.
+        with turn, state and phase, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS;
+        ABORTED / TURN_WITHDRAWN for a turn_id that a Stop named in the last 10 minutes,
+        before there was such a turn.
         """
 
     @_abc_1.abstractmethod
@@ -307,10 +317,12 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         """Orders the end of a turn. The command is durable: it is delivered, and delivered
         again, until it is settled, and it never hits another turn than the one it names. A
         failed delivery does not fail the call. With `expected_turn_id`: a turn in progress is
-        stopped; one that has ended while nothing is in progress makes an OBSOLETE command.
-        FAILED_PRECONDITION / TURN_MISMATCH when another turn is in progress. Without it: the
-        turn that was in progress when the call arrived; OBSOLETE when there was none. Two
-        Stops of one turn share one command. A turn that no runner has begun ends at once.
+        stopped; one that has ended while nothing is in progress makes an OBSOLETE command;
+        one that was never admitted is withdrawn, and StartTurn refuses that id for 10 minutes.
+        FAILED_PRECONDITION / TURN_MISMATCH with the turn in progress when the named one has
+        ended and another is in progress. Without it: the turn that was in progress when the
+        call arrived; OBSOLETE when there was none. Two Stops of one turn share one open
+        command. A turn that no runner has begun ends at once.
         """
 
     @_abc_1.abstractmethod
