@@ -41,6 +41,7 @@ from services.session.store.sessions import SessionStore
 from services.session.store.turns import TurnStore
 from services.session.store.views import ViewStore
 from services.session.store.watch import WatchStore
+from services.session.store.writing import Writer
 from services.session.upkeep import RequestUpkeep
 from services.session.watchdog import Watchdog
 from services.session.watching import Watching
@@ -113,11 +114,10 @@ def build(settings: SessionSettings) -> SessionReplica:
         poll=settings.watch_poll,
     )
     journal = JournalStore(
-        database,
+        Writer(database, watching.changed),
         Fence(verifier),
         limits=limits,
         preparing_timeout=settings.preparing_timeout,
-        changed=watching.changed,
     )
     appender = Appender(journal)
     dispatcher = Dispatcher(

@@ -38,6 +38,7 @@ from services.session.store.journal import JournalStore
 from services.session.store.records import RecordStore
 from services.session.store.sessions import SessionStore
 from services.session.store.turns import TurnStore
+from services.session.store.writing import Writer
 from services.session.turns import Turn
 from tests.session import samples
 
@@ -81,11 +82,10 @@ class Desk:
 
     def __post_init__(self) -> None:
         self.journal = JournalStore(
-            self.database,
+            Writer(self.database, self._on_changed),
             Fence(GrantVerifier(self.owner_keys or self.keys, self.clock)),
             limits=LIMITS,
             preparing_timeout=PREPARING,
-            changed=self._on_changed,
         )
         self.appender = Appender(self.journal)
         self.turns = TurnStore(self.database)

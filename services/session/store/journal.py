@@ -10,26 +10,24 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from moorage.common.v1.grant_pb2 import Grant
 from moorage.common.v1.turn_pb2 import ApprovalPolicy as PolicyMessage
 from moorage.common.v1.turn_pb2 import RunMetadata
 from moorage.session.v1.journal_pb2 import RunObservation
 
-from services.common.database import Connection, Database
+from services.common.database import Connection
 from services.common.errors import MoorageError
-from services.common.failpoints import failpoint
-from services.common.logs import get_logger
 from services.session import endings
 from services.session.bindings import BindingUnresolved
 from services.session.calls import AppendCall, Begun, FinishCall, ProgressCall, TurnCall
 from services.session.journal import JournalTurn, SessionJournal, SessionKey
 from services.session.limits import LimitDefaults
 from services.session.metadata import run_metadata
-from services.session.sessions import ApprovalPolicy, Session, SessionNotFound
+from services.session.sessions import ApprovalPolicy, Session
 from services.session.store.fence import Fence, Shown
-from services.session.store.locking import Journals, lock_journals, read_known, save_journals
+from services.session.store.locking import Journals, read_known
 from services.session.store.running import (
     native_session_id,
     overdue_reason,
@@ -39,9 +37,8 @@ from services.session.store.running import (
 )
 from services.session.store.sessions import read_session
 from services.session.store.turns import read_turn
+from services.session.store.writing import Writer, require
 from services.session.turns import Turn, TurnPhase, TurnState
-
-_log: Final = get_logger(__name__)
 
 T = TypeVar("T")
 Wanted = Mapping[SessionKey, Collection[str]]
@@ -49,23 +46,16 @@ Work = Callable[[Connection, Journals], Awaitable[T]]
 
 
 class JournalStore:
-    """Each public method is one transaction; `changed` is called for sessions that got records."""
+    """Each public method is one transaction."""
 
     def __init__(
-        self,
-        database: Database,
-        fence: Fence,
-        *,
-        limits: LimitDefaults,
-        preparing_timeout: float,
-        changed: Callable[[str, str], None],
+        self, writer: Writer, fence: Fence, *, limits: LimitDefaults, preparing_timeout: float
     ) -> None:
         """`preparing_timeout`: seconds that a begun turn's first phase may last."""
-        self._database = database
+        self._writer = writer
         self._fence = fence
         self._limits = limits
         self._preparing = timedelta(seconds=preparing_timeout)
-        self._changed = changed
 
     async def begin_turn(self, call: TurnCall) -> Begun:
         """ADMITTED to RUNNING; repeated by the same attempt it is answered as the first time."""
@@ -98,7 +88,7 @@ class JournalStore:
         shown = await self._fence.look(grant, key)
 
         async def work(_: Connection, journals: Journals) -> None:
-            await self._fence.admit(_require(journals, key), shown)
+            await self._fence.admit(require(journals, key), shown)
 
         await self._write("show", {key: []}, work)
 
@@ -110,28 +100,15 @@ class JournalStore:
         return await self._write("give_up", {key: [turn_id]}, partial(_give_up, key, turn_id, window))
 
     async def _write(self, name: str, wanted: Wanted, work: Work[T]) -> T:
-        async with self._database.transaction() as connection:
-            journals = await lock_journals(connection, wanted)
-            outcome = await _outcome(work(connection, journals))
-            await save_journals(connection, journals.values())
-            await failpoint(f"session.{name}.before_commit")
-        for journal in journals.values():
-            self._tell(journal)
-        await failpoint(f"session.{name}.after_commit")
+        async with self._writer.open(name) as write:
+            journals = await write.lock(wanted)
+            outcome = await _outcome(work(write.connection, journals))
         if isinstance(outcome, MoorageError):
             raise outcome
         return outcome
 
-    def _tell(self, journal: SessionJournal) -> None:
-        """What was committed: watchers, and the log."""
-        if journal.records:
-            self._changed(*journal.key)
-        for turn_id, ending, _ in journal.endings:
-            names = {"project": journal.key.project, "session": journal.key.session_id, "turn": turn_id}
-            _log.info("turn ended", state=ending.state, end_reason=ending.end_reason, **names)
-
     async def _begin(self, call: TurnCall, shown: Shown, connection: Connection, journals: Journals) -> Begun:
-        journal = _require(journals, call.key)
+        journal = require(journals, call.key)
         turn = journal.turn(call.turn_id)
         claims = await self._fence.admit(journal, shown)
         session = await read_session(connection, *call.key)
@@ -156,7 +133,7 @@ class JournalStore:
         self, call: ProgressCall, shown: Shown, connection: Connection, journals: Journals
     ) -> TurnPhase:
         key, turn_id = call.turn.key, call.turn.turn_id
-        journal = _require(journals, key)
+        journal = require(journals, key)
         turn = journal.turn(turn_id)
         await self._fence.admit(journal, shown)
         if journal.advance(turn, call.turn.attempt_id, call.phase):
@@ -199,13 +176,13 @@ class JournalStore:
         ]
 
     async def _append(self, journals: Journals, call: AppendCall, shown: Shown) -> int:
-        journal = _require(journals, call.turn.key)
+        journal = require(journals, call.turn.key)
         journal.turn(call.turn.turn_id)
         await self._fence.admit(journal, shown)
         return journal.append(call.turn.turn_id, call.turn.attempt_id, call.append)
 
     async def _finish(self, call: FinishCall, shown: Shown, _: Connection, journals: Journals) -> None:
-        journal = _require(journals, call.turn.key)
+        journal = require(journals, call.turn.key)
         journal.turn(call.turn.turn_id)
         await self._fence.admit(journal, shown)
         journal.finish(call.turn.turn_id, call.turn.attempt_id, call.last_turn_seq, call.ending)
@@ -219,12 +196,6 @@ async def _outcome(work: Awaitable[T]) -> T | MoorageError:
         return refusal
 
 
-def _require(journals: Journals, key: SessionKey) -> SessionJournal:
-    if journal := journals.get(key):
-        return journal
-    raise SessionNotFound(project=key.project, session_id=key.session_id)
-
-
 def _metadata_of(turn: Turn) -> RunMetadata:
     return RunMetadata.FromString(turn.metadata or b"")
 
@@ -232,7 +203,7 @@ def _metadata_of(turn: Turn) -> RunMetadata:
 async def _give_up(
     key: SessionKey, turn_id: str, window: float, connection: Connection, journals: Journals
 ) -> bool:
-    journal = _require(journals, key)
+    journal = require(journals, key)
     turn = journal.turn(turn_id)
     waiting_reason = await overdue_reason(connection, key, turn_id, timedelta(seconds=window))
     if waiting_reason is None:
