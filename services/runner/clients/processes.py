@@ -56,6 +56,7 @@ class Process:
         self._stderr = Tail()
         self._started: asyncio.Future[workspace_pb2.ExecStarted] = _future()
         self._ended: asyncio.Future[ProcessEnd] = _future()
+        self._asked: deque[asyncio.Future[int]] = deque()
         self._listening_since: float | None = None
         self._cut = False
 
@@ -100,6 +101,14 @@ class Process:
         request = workspace_pb2.ExecRequest(signal=workspace_pb2.ExecSignal(name=name))
         await asyncio.shield(self._stdin.send_first(request))
 
+    async def mark(self) -> None:
+        """Draw a line: what it starts from now on is younger; ConnectionError when it has ended."""
+        await self._ask(workspace_pb2.ExecRequest(mark=workspace_pb2.ExecMark()))
+
+    async def reap(self) -> int:
+        """Have its descendants younger than the newest mark killed, how many; ConnectionError as `mark`."""
+        return await self._ask(workspace_pb2.ExecRequest(reap=workspace_pb2.ExecReap()))
+
     def show(self, grant: Grant) -> None:
         """Show a renewed grant, before anything that waits to be sent."""
         self._stdin.send_first(workspace_pb2.ExecRequest(grant=grant))
@@ -124,9 +133,21 @@ class Process:
             end = await self._receive()
         self._ended.set_result(end)
         self._stdout.close()
+        while self._asked:
+            _fail(self._asked.popleft(), _ended())
         if not self._started.done():
             error = end.error or DependencyUnavailable(dependency="workspace", cause="it never started")
             _fail(self._started, error)
+
+    async def _ask(self, request: workspace_pb2.ExecRequest) -> int:
+        """Answers come in the order of their questions, which are not held up by input that waits."""
+        if self._ended.done():
+            raise _ended()
+        answer = _future()
+        self._asked.append(answer)
+        self._stdin.send_first(request)
+        count: int = await asyncio.shield(answer)
+        return count
 
     async def _receive(self) -> ProcessEnd:
         try:
@@ -159,6 +180,8 @@ class Process:
             self._stderr.add(message.stderr)
         elif message.HasField("started") and not self._started.done():
             self._started.set_result(message.started)
+        elif message.HasField("marked") or message.HasField("reaped"):
+            self._asked.popleft().set_result(message.reaped.killed)
 
 
 class Processes:

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -66,6 +67,7 @@ class Process:
         self._received = b""
         self._sending = False
         self._over = False
+        self._asked: deque[asyncio.Future[int]] = deque()
         self._loop = asyncio.get_running_loop()
         self.started: asyncio.Future[int] = self._loop.create_future()
         self.ended: asyncio.Future[Outcome] = self._loop.create_future()
@@ -91,10 +93,33 @@ class Process:
         with contextlib.suppress(OSError):
             self._connection.send(json.dumps({"signal": number}).encode() + b"\n")
 
+    def mark(self) -> asyncio.Future[int]:
+        """Draw a line; done, with the number of processes there are, when what follows is younger."""
+        return self._ask({"mark": True})
+
+    def reap(self) -> asyncio.Future[int]:
+        """Have what is younger than the newest mark killed; done, with their number, when they are dead."""
+        return self._ask({"reap": True})
+
     def kill(self) -> None:
         """Have everything killed. Never waits, never fails; `ended` tells when it is done."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_WR)
+
+    def _ask(self, order: dict[str, bool]) -> asyncio.Future[int]:
+        """The answers come in the order of the questions; ShimLost when none can come any more."""
+        answer: asyncio.Future[int] = self._loop.create_future()
+        answer.add_done_callback(_retrieve)
+        self._asked.append(answer)
+        try:
+            self._connection.send(json.dumps(order).encode() + b"\n")
+        except OSError:
+            self._leave_unanswered()
+        return answer
+
+    def _leave_unanswered(self) -> None:
+        while self._asked:
+            self._asked.popleft().set_exception(ShimLost())
 
     def _on_readable(self) -> None:
         try:
@@ -115,6 +140,8 @@ class Process:
         elif "failed" in message:
             self.started.set_exception(StartFailed(message["failed"]))
             self.ended.set_result(Outcome(None, None, killed=True))
+        elif "status" not in message:
+            self._asked.popleft().set_result(message["marked"] if "marked" in message else message["reaped"])
         elif not self.ended.done():
             self.ended.set_result(_outcome(message["status"], killed=message["killed"]))
 
@@ -122,6 +149,7 @@ class Process:
         self._loop.remove_reader(self._connection)
         self._over = True
         self._close_if_over()
+        self._leave_unanswered()
         if not self.started.done():
             self.started.set_exception(StartFailed("the shim ended before the command was started"))
         if not self.ended.done():

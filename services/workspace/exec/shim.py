@@ -7,8 +7,9 @@ environment: when it has no child left, every process of its exec is dead. It ki
 when the command ends, when it is told to, and when the instance is gone (end of file).
 
 A shim talks lines of JSON on its own socket. It reads {"command": [...], "environment": {...},
-"terminal": false}, then any number of {"signal": 15}; end of file means kill. It writes
-{"started": pid} or {"failed": "cause"}, and when all are dead
+"terminal": false}, then any number of {"signal": 15}, {"mark": true} and {"reap": true}; end of
+file means kill. It writes {"started": pid} or {"failed": "cause"}, {"marked": count} and
+{"reaped": count} to what asks for them, and when all are dead
 {"status": wait status, "killed": whether the command still ran when the kill came}.
 """
 
@@ -31,6 +32,10 @@ RECEIVE = 65536
 EXEC_DESCRIPTORS = 5
 RETRY_MILLISECONDS = 20
 EXEC_FAILED = 127
+CLEAN_LOOKS = 2
+
+# A process's number with its start time: no other process ever has both.
+Identity = tuple[int, str]
 
 
 def prctl(option: int, value: int) -> None:
@@ -64,11 +69,20 @@ class Wakeups:
         os.close(self.writer)
 
 
-def children() -> list[int]:
-    """The direct children of this process, by the kernel's list."""
-    path = f"/proc/self/task/{os.getpid()}/children"
-    with open(path, encoding="ascii") as listing:  # noqa: PTH123 (pathlib would double the start's time)
-        return [int(pid) for pid in listing.read().split()]
+def children(pid: int) -> list[int]:
+    """The direct children of a process and its threads, by the kernel's lists; none when it is gone."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 (pathlib would double the start's time)
+            found += map(int, read(f"/proc/{pid}/task/{thread}/children").split())
+    return found
+
+
+def read(path: str) -> str:
+    """A file of the kernel; nothing when its process is gone."""
+    with contextlib.suppress(OSError), open(path, encoding="ascii", errors="replace") as file:  # noqa: PTH123
+        return file.read()
+    return ""
 
 
 def reap(spare: int = 0) -> tuple[set[int], bool]:
@@ -122,6 +136,58 @@ def restore_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
+# What is younger than a mark.
+
+
+def identity(pid: int) -> Identity | None:
+    """Of a living process."""
+    fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return (pid, fields[19]) if fields and fields[0] not in ("Z", "X") else None
+
+
+def descendants() -> set[Identity]:
+    """All living processes below this one.
+
+    Whatever loses its parent during the walk becomes this process's child, and is found in the end.
+    """
+    seen: set[int] = set()
+    while waiting := [pid for pid in children(os.getpid()) if pid not in seen]:
+        while waiting:
+            seen.add(pid := waiting.pop())
+            waiting += [child for child in children(pid) if child not in seen]
+    return {known for pid in seen if (known := identity(pid))}
+
+
+def kill_known(known: Identity) -> None:
+    """SIGKILL to this very process: the descriptor pins what has the number before it is compared."""
+    with contextlib.suppress(OSError):
+        fd = os.pidfd_open(known[0])
+        try:
+            if identity(known[0]) == known:
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+        finally:
+            os.close(fd)
+
+
+class Reaping:
+    """Kills what is below this process and not in `older`."""
+
+    def __init__(self, older: set[Identity]) -> None:
+        """Nothing is killed yet."""
+        self.older = older
+        self.killed: set[Identity] = set()
+
+    def is_done(self) -> bool:
+        """Kill what is found; whether nothing was, twice: the lists have gaps while somebody exits."""
+        for _ in range(CLEAN_LOOKS):
+            if young := descendants() - self.older:
+                for each in young:
+                    kill_known(each)
+                self.killed |= young
+                return False
+        return True
+
+
 # The shim.
 
 
@@ -135,6 +201,8 @@ class Shim:
         self.directory = directory
         self.received = b""
         self.leader = 0
+        self.marked: set[Identity] = set()
+        self.reaping: Reaping | None = None
 
     def run(self) -> None:
         """Start, watch, kill, report."""
@@ -181,24 +249,37 @@ class Shim:
         poll.register(self.connection, select.POLLIN)
         poll.register(wakeups.reader, select.POLLIN)
         while True:
-            ready = {fd for fd, _ in poll.poll()}
+            ready = {fd for fd, _ in poll.poll(RETRY_MILLISECONDS if self.reaping else None)}
             told = signal.SIGTERM in wakeups.drain()
             if reap(self.leader)[1]:
                 return False
             if told or (self.connection.fileno() in ready and not self.obey()):
                 return True
+            if self.reaping and self.reaping.is_done():
+                self.send({"reaped": len(self.reaping.killed)})
+                self.reaping = None
 
     def obey(self) -> bool:
-        """Pass signals on; False at the end of the stream."""
+        """Carry out orders; False at the end of the stream."""
         try:
             data = self.connection.recv(RECEIVE)
         except ConnectionError:
             return False
         *lines, self.received = (self.received + data).split(b"\n")
         for line in lines:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.leader, json.loads(line)["signal"])
+            self.carry_out(json.loads(line))
         return bool(data)
+
+    def carry_out(self, order: dict[str, Any]) -> None:
+        """Pass a signal on, draw a line, or begin to kill what is younger than the newest one."""
+        if "signal" in order:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.leader, order["signal"])
+        elif "mark" in order:
+            self.marked = descendants() | descendants()
+            self.send({"marked": len(self.marked)})
+        else:
+            self.reaping = Reaping(self.marked)
 
     def bury(self, wakeups: Wakeups) -> int:
         """Kill until the kernel says that no child is left; the command's wait status."""
@@ -211,7 +292,7 @@ class Shim:
             while True:
                 # Only direct children are signalled: their numbers cannot be anybody else's before they
                 # are reaped. The children of a killed one become direct children in their turn.
-                for pid in children():
+                for pid in children(os.getpid()):
                     kill(pid)
                 reap()
                 poll.poll(RETRY_MILLISECONDS)
@@ -277,7 +358,7 @@ def serve(control: socket.socket) -> None:
             return
         with contextlib.suppress(ChildProcessError):
             shims -= reap()[0]
-        for orphan in set(children()) - shims:
+        for orphan in set(children(os.getpid())) - shims:
             kill(orphan)
         if control.fileno() in ready:
             if (descriptors := receive(control)) is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from moorage.common.v1.grant_pb2 import Grant
@@ -14,12 +15,15 @@ from services.fencing.verifier import GrantVerifier
 from services.workspace.exec.execs import Exec, Execs, stale
 from services.workspace.exec.forkserver import resize
 from services.workspace.exec.input import Stdin
-from services.workspace.exec.process import Process
+from services.workspace.exec.process import Process, ShimLost
 from services.workspace.servicers.frames import check_stdin, signal_of, size_of
 from services.workspace.servicers.validity import Validity
 from services.workspace.workspaces import resource_of
 
 _log: Final = get_logger(__name__)
+
+Write = Callable[[workspace_pb2.ExecResponse], Awaitable[None]]
+_Answer = Callable[[int], workspace_pb2.ExecResponse]
 
 
 class Conversation:
@@ -41,6 +45,8 @@ class Conversation:
         self._validity = validity
         self._execs = execs
         self._verifier = verifier
+        self._has_mark = False
+        self._asked: asyncio.Queue[tuple[asyncio.Future[int], _Answer]] = asyncio.Queue()
 
     async def run(self, frames: AsyncIterator[workspace_pb2.ExecRequest]) -> None:
         """Until the caller sends no more, which is not the end of input: a caller that died looks the same."""
@@ -52,6 +58,17 @@ class Conversation:
                 self._validity.check()
                 await self._take(frame)
 
+    async def answer(self, write: Write) -> None:
+        """Write the answers to frames that want one. What takes its time holds no other frame up."""
+        while True:
+            answer, message = await self._asked.get()
+            try:
+                count = await asyncio.shield(answer)
+            except ShimLost:
+                # How the command ended is all that is left to say.
+                return
+            await write(message(count))
+
     async def _take(self, frame: workspace_pb2.ExecRequest) -> None:
         match frame.WhichOneof("message"):
             case "stdin":
@@ -62,10 +79,20 @@ class Conversation:
                 self._process.send_signal(signal_of(frame.signal))
             case "resize":
                 self._resize(frame.resize)
+            case "mark":
+                self._has_mark = True
+                self._asked.put_nowait((self._process.mark(), _marked))
+            case "reap":
+                self._reap()
             case "start":
                 raise InvalidArgument.of("start", "must be the first message, and only there")
             case _:
                 raise InvalidArgument.of("message", "is none that this service knows")
+
+    def _reap(self) -> None:
+        if not self._has_mark:
+            raise InvalidArgument.of("reap", "needs a mark before it")
+        self._asked.put_nowait((self._process.reap(), _reaped))
 
     def _resize(self, size: workspace_pb2.TerminalSize) -> None:
         if not self._process.streams.has_terminal:
@@ -83,3 +110,11 @@ class Conversation:
         if claims.token != self._which.token:
             raise stale(self._which.session, min(claims.token, self._which.token), highest)
         self._validity.extend(claims)
+
+
+def _marked(_: int) -> workspace_pb2.ExecResponse:
+    return workspace_pb2.ExecResponse(marked=workspace_pb2.ExecMarked())
+
+
+def _reaped(killed: int) -> workspace_pb2.ExecResponse:
+    return workspace_pb2.ExecResponse(reaped=workspace_pb2.ExecReaped(killed=killed))

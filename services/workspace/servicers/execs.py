@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from signal import SIGKILL
 
@@ -24,13 +24,12 @@ from services.workspace.fence import Fence, Shown
 from services.workspace.instance import Instance
 from services.workspace.resolving import Resolver
 from services.workspace.servicers.beside import beside
-from services.workspace.servicers.conversation import Conversation
+from services.workspace.servicers.conversation import Conversation, Write
 from services.workspace.servicers.frames import Command, command_of, first_of, signal_name
 from services.workspace.servicers.validity import Validity
 from services.workspace.workspaces import ExecStartFailed
 
 Frames = AsyncIterator[workspace_pb2.ExecRequest]
-Write = Callable[[workspace_pb2.ExecResponse], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +109,23 @@ class ExecCalls:
         )
         conversation = Conversation(which, process, stdin, validity, self.execs, self.verifier)
         timeout = Timeout(process, command.timeout, self.clock)
-        async with beside(conversation.run(frames), stdin.run(), timeout.run()):
-            await copy_output(process.streams, which.gone, lambda *piece: write(_output(*piece)))
+        say = _one_at_a_time(write)
+        async with beside(conversation.run(frames), conversation.answer(say), stdin.run(), timeout.run()):
+            await copy_output(process.streams, which.gone, lambda *piece: say(_output(*piece)))
             outcome = await asyncio.shield(which.gone)
             which.check()
-            await write(_ended(outcome, timeout))
+            await say(_ended(outcome, timeout))
+
+
+def _one_at_a_time(write: Write) -> Write:
+    """Output and answers share a stream, and two writes at once break it."""
+    lock = asyncio.Lock()
+
+    async def say(message: workspace_pb2.ExecResponse) -> None:
+        async with lock:
+            await write(message)
+
+    return say
 
 
 async def _until_refused(which: Exec) -> None:

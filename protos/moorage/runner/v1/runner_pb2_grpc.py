@@ -105,7 +105,9 @@ class RunnerServiceServicer:
 
     def SettleTurn(self, request, context):
         """Makes the holder of a session end a begun turn that it does not run: LOST /
-        EXECUTION_MISSING, after it ended whatever it has left of it.
+        EXECUTION_MISSING, after it ended whatever it has left of it. Repeating it does
+        nothing more. FAILED_PRECONDITION / TURN_IN_PROGRESS while it runs another turn of
+        the session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

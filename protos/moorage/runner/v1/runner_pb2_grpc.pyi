@@ -51,7 +51,9 @@ class RunnerServiceStub:
     """Hands over the answer to a question. Repeating it does nothing more."""
     SettleTurn: _grpc.UnaryUnaryMultiCallable[_runner_pb2.SettleTurnRequest, _runner_pb2.SettleTurnResponse]
     """Makes the holder of a session end a begun turn that it does not run: LOST /
-    EXECUTION_MISSING, after it ended whatever it has left of it.
+    EXECUTION_MISSING, after it ended whatever it has left of it. Repeating it does
+    nothing more. FAILED_PRECONDITION / TURN_IN_PROGRESS while it runs another turn of
+    the session.
     """
     EndRuntime: _grpc.UnaryUnaryMultiCallable[_runner_pb2.EndRuntimeRequest, _runner_pb2.EndRuntimeResponse]
     """Ends the parked runtime of a session and releases its lease. OK when there is none.
@@ -83,7 +85,9 @@ class RunnerServiceAsyncStub(RunnerServiceStub):
     """Hands over the answer to a question. Repeating it does nothing more."""
     SettleTurn: _aio.UnaryUnaryMultiCallable[_runner_pb2.SettleTurnRequest, _runner_pb2.SettleTurnResponse]  # type: ignore[assignment]
     """Makes the holder of a session end a begun turn that it does not run: LOST /
-    EXECUTION_MISSING, after it ended whatever it has left of it.
+    EXECUTION_MISSING, after it ended whatever it has left of it. Repeating it does
+    nothing more. FAILED_PRECONDITION / TURN_IN_PROGRESS while it runs another turn of
+    the session.
     """
     EndRuntime: _aio.UnaryUnaryMultiCallable[_runner_pb2.EndRuntimeRequest, _runner_pb2.EndRuntimeResponse]  # type: ignore[assignment]
     """Ends the parked runtime of a session and releases its lease. OK when there is none.
@@ -136,7 +140,9 @@ class RunnerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_runner_pb2.SettleTurnResponse, _abc.Awaitable[_runner_pb2.SettleTurnResponse]]:
         """Makes the holder of a session end a begun turn that it does not run: LOST /
-        EXECUTION_MISSING, after it ended whatever it has left of it.
+        EXECUTION_MISSING, after it ended whatever it has left of it. Repeating it does
+        nothing more. FAILED_PRECONDITION / TURN_IN_PROGRESS while it runs another turn of
+        the session.
         """
 
     @_abc_1.abstractmethod

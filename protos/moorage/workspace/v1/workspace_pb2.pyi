@@ -640,6 +640,8 @@ class ExecRequest(_message.Message):
     RESIZE_FIELD_NUMBER: _builtins.int
     SIGNAL_FIELD_NUMBER: _builtins.int
     GRANT_FIELD_NUMBER: _builtins.int
+    MARK_FIELD_NUMBER: _builtins.int
+    REAP_FIELD_NUMBER: _builtins.int
     stdin: _builtins.bytes
     """Bytes for standard input, at most 256 KiB a message."""
     @_builtins.property
@@ -662,6 +664,14 @@ class ExecRequest(_message.Message):
     def grant(self) -> _grant_pb2.Grant:
         """A renewed grant; the exec lives until the newest one ends."""
 
+    @_builtins.property
+    def mark(self) -> Global___ExecMark:
+        """Remember which processes the command has now; answered by `marked`."""
+
+    @_builtins.property
+    def reap(self) -> Global___ExecReap:
+        """Kill what came into being below the command since the newest mark; answered by `reaped`."""
+
     def __init__(
         self,
         *,
@@ -671,12 +681,14 @@ class ExecRequest(_message.Message):
         resize: Global___TerminalSize | None = ...,
         signal: Global___ExecSignal | None = ...,
         grant: _grant_pb2.Grant | None = ...,
+        mark: Global___ExecMark | None = ...,
+        reap: Global___ExecReap | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["close_stdin", b"close_stdin", "grant", b"grant", "message", b"message", "resize", b"resize", "signal", b"signal", "start", b"start", "stdin", b"stdin"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["close_stdin", b"close_stdin", "grant", b"grant", "mark", b"mark", "message", b"message", "reap", b"reap", "resize", b"resize", "signal", b"signal", "start", b"start", "stdin", b"stdin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["close_stdin", b"close_stdin", "grant", b"grant", "message", b"message", "resize", b"resize", "signal", b"signal", "start", b"start", "stdin", b"stdin"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["close_stdin", b"close_stdin", "grant", b"grant", "mark", b"mark", "message", b"message", "reap", b"reap", "resize", b"resize", "signal", b"signal", "start", b"start", "stdin", b"stdin"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["start", "stdin", "close_stdin", "resize", "signal", "grant"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["start", "stdin", "close_stdin", "resize", "signal", "grant", "mark", "reap"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -834,6 +846,43 @@ class ExecSignal(_message.Message):
 Global___ExecSignal: _TypeAlias = ExecSignal  # noqa: Y015
 
 @_typing.final
+class ExecMark(_message.Message):
+    """Draws a line between the processes that a command has and those that it will start."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExecMark: _TypeAlias = ExecMark  # noqa: Y015
+
+@_typing.final
+class ExecReap(_message.Message):
+    """Kills the descendants of the command that are younger than the newest mark, also those
+    that left its group or its terminal. The command itself and the older ones live on.
+    INVALID_ARGUMENT / INVALID_FIELD without a mark.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExecReap: _TypeAlias = ExecReap  # noqa: Y015
+
+@_typing.final
 class ExecResponse(_message.Message):
     """What a command sends."""
 
@@ -843,6 +892,8 @@ class ExecResponse(_message.Message):
     STDOUT_FIELD_NUMBER: _builtins.int
     STDERR_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    MARKED_FIELD_NUMBER: _builtins.int
+    REAPED_FIELD_NUMBER: _builtins.int
     stdout: _builtins.bytes
     """Bytes of standard output, at most 64 KiB a message."""
     stderr: _builtins.bytes
@@ -855,6 +906,14 @@ class ExecResponse(_message.Message):
     def ended(self) -> Global___ExecEnded:
         """Last message."""
 
+    @_builtins.property
+    def marked(self) -> Global___ExecMarked:
+        """Answers `mark`."""
+
+    @_builtins.property
+    def reaped(self) -> Global___ExecReaped:
+        """Answers `reap`."""
+
     def __init__(
         self,
         *,
@@ -862,12 +921,14 @@ class ExecResponse(_message.Message):
         stdout: _builtins.bytes = ...,
         stderr: _builtins.bytes = ...,
         ended: Global___ExecEnded | None = ...,
+        marked: Global___ExecMarked | None = ...,
+        reaped: Global___ExecReaped | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "message", b"message", "started", b"started", "stderr", b"stderr", "stdout", b"stdout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "marked", b"marked", "message", b"message", "reaped", b"reaped", "started", b"started", "stderr", b"stderr", "stdout", b"stdout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "message", b"message", "started", b"started", "stderr", b"stderr", "stdout", b"stdout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "marked", b"marked", "message", b"message", "reaped", b"reaped", "started", b"started", "stderr", b"stderr", "stdout", b"stdout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["started", "stdout", "stderr", "ended"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["started", "stdout", "stderr", "ended", "marked", "reaped"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -898,6 +959,45 @@ class ExecStarted(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExecStarted: _TypeAlias = ExecStarted  # noqa: Y015
+
+@_typing.final
+class ExecMarked(_message.Message):
+    """The line is drawn: what the command starts after this is younger."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExecMarked: _TypeAlias = ExecMarked  # noqa: Y015
+
+@_typing.final
+class ExecReaped(_message.Message):
+    """All descendants younger than the mark are dead."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KILLED_FIELD_NUMBER: _builtins.int
+    killed: _builtins.int
+    """How many were killed."""
+    def __init__(
+        self,
+        *,
+        killed: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["killed", b"killed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExecReaped: _TypeAlias = ExecReaped  # noqa: Y015
 
 @_typing.final
 class ExecEnded(_message.Message):
