@@ -26,6 +26,7 @@ from services.common.errors import (
     Unavailable,
 )
 from services.common.status import from_rpc_error
+from services.session.commands import StopClaim
 
 if TYPE_CHECKING:
     from moorage.owner.v1.lease_pb2_grpc import LeaseServiceAsyncStub
@@ -36,10 +37,12 @@ ResponseT = TypeVar("ResponseT")
 
 _OWNER_TIMEOUT: Final = 5.0
 _RUNNER_TIMEOUT: Final = 5.0
+_DELIVERY_TIMEOUT: Final = 3.0
 _PROVISION_TIMEOUT: Final = 20.0
 _WORKSPACE_TIMEOUT: Final = 5.0
 _PAGE_SIZE: Final = 1000
 _RETRY_AFTER: Final = 1.0
+_DRIVER: Final = "runner"
 _NO_ANSWER: Final = (Unavailable, DeadlineExceeded, Cancelled)
 
 
@@ -58,6 +61,11 @@ class Leases:
         except NotFound:
             return None
         return response.lease
+
+    async def driver(self, resource: str, *, timeout: float = _OWNER_TIMEOUT) -> lease_pb2.Lease | None:
+        """The live lease of the runner that drives a session; a service's lease does not count."""
+        lease = await self.get(resource, timeout=timeout)
+        return lease if lease and lease.live and lease.labels.get("role") == _DRIVER else None
 
     async def list_live(self, prefix: str) -> list[lease_pb2.Lease]:
         """All leases in force whose resource begins with `prefix`."""
@@ -85,8 +93,32 @@ class Runners:
         request = runner_pb2.DispatchTurnRequest(
             project=project, session_id=session_id, turn_id=turn_id, traceparent=traceparent
         )
+        return await _call("runner", self._stub(endpoint).DispatchTurn(request, timeout=_RUNNER_TIMEOUT))
+
+    async def deliver_stop(self, endpoint: str, stop: StopClaim) -> runner_pb2.DeliverStopResponse:
+        """Tell the holder of a session to stop a turn."""
+        request = runner_pb2.DeliverStopRequest(
+            project=stop.key.project,
+            session_id=stop.key.session_id,
+            turn_id=stop.turn_id,
+            command_id=stop.command_id,
+            traceparent=stop.traceparent,
+        )
+        return await _call("runner", self._stub(endpoint).DeliverStop(request, timeout=_DELIVERY_TIMEOUT))
+
+    async def settle_turn(self, endpoint: str, stop: StopClaim) -> runner_pb2.SettleTurnResponse:
+        """Make the holder of a session end a turn that it does not run."""
+        request = runner_pb2.SettleTurnRequest(
+            project=stop.key.project,
+            session_id=stop.key.session_id,
+            turn_id=stop.turn_id,
+            attempt_id=stop.attempt_id,
+        )
+        return await _call("runner", self._stub(endpoint).SettleTurn(request, timeout=_DELIVERY_TIMEOUT))
+
+    def _stub(self, endpoint: str) -> RunnerServiceAsyncStub:
         stub: RunnerServiceAsyncStub = RunnerServiceStub(self._channels.to(endpoint))
-        return await _call("runner", stub.DispatchTurn(request, timeout=_RUNNER_TIMEOUT))
+        return stub
 
 
 class Workspaces:

@@ -42,6 +42,17 @@ class SessionSettings(ServiceSettings, DatabaseSettings):
     preparing_timeout: PositiveSeconds = Field(
         15 * 60.0, description="seconds a begun turn may prepare its workspace"
     )
+    stop_delivery: str = Field("direct", description="how holders are told of a Stop")
+    stop_budget: PositiveSeconds = Field(
+        10.0, description="seconds an agent has to end a stopped turn by itself"
+    )
+    stop_kill_after: PositiveSeconds = Field(2.0, description="seconds between TERM and KILL after that")
+    stop_margin: PositiveSeconds = Field(
+        30.0, description="seconds on top of both before a Stop is given up on"
+    )
+    command_retention: PositiveSeconds = Field(
+        7 * _DAY, description="seconds a settled command is kept", ge=600.0
+    )
     watch_heartbeat: PositiveSeconds = Field(15.0, description="seconds between signs of life of a watch")
     watch_poll: PositiveSeconds = Field(1.0, description="seconds between looks for records nobody told of")
     watchdog_interval: PositiveSeconds = Field(

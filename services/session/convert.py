@@ -12,6 +12,7 @@ from moorage.workspace.v1 import workspace_pb2
 
 from services.session import bindings
 from services.session.bindings import BindingUnresolved
+from services.session.commands import Command
 from services.session.metadata import placement_of
 from services.session.sessions import Session, SessionView
 from services.session.turns import Turn
@@ -62,9 +63,30 @@ def turn(stored: Turn) -> session_pb2.Turn:
         stop_reason=stored.stop_reason,
         error=turn_pb2.TurnError.FromString(stored.error) if stored.error else None,
         usage=turn_pb2.TokenUsage.FromString(stored.usage) if stored.usage else None,
-        runtime_after=turn_pb2.RuntimeAfter.Value(f"RUNTIME_AFTER_{stored.runtime_after or 'UNSPECIFIED'}"),
+        runtime_after=_runtime_after(stored.runtime_after),
         first_seq=stored.first_seq,
         last_seq=stored.last_seq,
+        stopping=stored.stopping,
+        stop_deadline=timestamp(stored.stop_deadline),
+        stop_method=_stop_method(stored.stop_method),
+    )
+
+
+def command(stored: Command) -> session_pb2.Command:
+    """A command as clients see it."""
+    return session_pb2.Command(
+        command_id=stored.command_id,
+        session_id=stored.session_id,
+        turn_id=stored.turn_id or "",
+        kind=session_pb2.CommandKind.Value(f"COMMAND_KIND_{stored.kind}"),
+        state=session_pb2.CommandState.Value(f"COMMAND_STATE_{stored.state}"),
+        outcome=session_pb2.CommandOutcome.Value(f"COMMAND_OUTCOME_{stored.outcome or 'UNSPECIFIED'}"),
+        stop_method=_stop_method(stored.stop_method),
+        runtime_after=_runtime_after(stored.runtime_after),
+        create_time=timestamp(stored.create_time),
+        settle_time=timestamp(stored.settle_time),
+        deadline=timestamp(stored.deadline),
+        deliveries=stored.deliveries,
     )
 
 
@@ -75,6 +97,14 @@ def timestamp(time: datetime | None) -> Timestamp | None:
     message = Timestamp()
     message.FromDatetime(time)
     return message
+
+
+def _stop_method(name: str | None) -> turn_pb2.StopMethod.ValueType:
+    return turn_pb2.StopMethod.Value(f"STOP_METHOD_{name or 'UNSPECIFIED'}")
+
+
+def _runtime_after(name: str | None) -> turn_pb2.RuntimeAfter.ValueType:
+    return turn_pb2.RuntimeAfter.Value(f"RUNTIME_AFTER_{name or 'UNSPECIFIED'}")
 
 
 def _binding(stored: Session) -> binding_pb2.Binding | None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC
-from functools import partial
 from typing import Final
 
 from moorage.owner.v1.lease_pb2 import Lease
@@ -15,30 +14,20 @@ from moorage.runner.v1 import runner_pb2
 from services.common.clock import Clock
 from services.common.errors import MoorageError
 from services.common.logs import get_logger
-from services.common.loops import Failures, forever
 from services.common.telemetry import use_traceparent
+from services.session.claims import ATTEMPT, HOLD, ClaimLoop, back_off
 from services.session.clients import Leases, Runners
 from services.session.outbox import Candidates, Claim, candidates
 from services.session.runners import PREFIX, Runner, runner_of
 from services.session.store.dispatch import DispatchStore
 from services.session.store.journal import JournalStore
-from services.session.waiting import Bell
 
-# A claim outlives its attempt; a replica that dies with it delays the turn by so many seconds.
-_HOLD: Final = 8.0
-_ATTEMPT: Final = 6.5
 _ANSWER: Final = 3.0
-_CONCURRENT: Final = 32
-# Other replicas admit turns too, and tell nobody.
-_IDLE: Final = 0.5
-_SHORTEST: Final = 0.01
 _KNOWN: Final = 0.5
 _SOON: Final = 0.2
-_HAND_BACK: Final = 1.0
 
 _log: Final = get_logger(__name__)
 
-_DRIVER: Final = "runner"
 _REFUSALS: Final = {
     runner_pb2.DISPATCH_RESULT_DRAINING: "is shutting down",
     runner_pb2.DISPATCH_RESULT_FULL: "is full",
@@ -96,9 +85,7 @@ class Dispatcher:
         self._clock = clock
         self._pool = pool
         self._window = window
-        self._bell = Bell(clock)
-        self._failures = Failures("dispatching a turn")
-        self._running = 0
+        self._loop = ClaimLoop("dispatching a turn", self, clock)
         # Two choices at once would see the same loads and pick the same runner.
         self._choice = asyncio.Lock()
         self._known: list[Runner] = []
@@ -106,52 +93,33 @@ class Dispatcher:
 
     def wake(self) -> None:
         """A turn was admitted."""
-        self._bell.ring()
+        self._loop.wake()
 
     async def run(self) -> None:
         """Dispatch until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            step = partial(self._step, tasks)
-            await forever("claiming turns", step, clock=self._clock, longest_delay=2.0)
+        await self._loop.run()
 
-    async def _step(self, tasks: asyncio.TaskGroup) -> None:
-        free = _CONCURRENT - self._running
-        claims = await self._store.claim(free, hold=_HOLD, window=self._window) if free else []
-        for claim in claims:
-            self._running += 1
-            tasks.create_task(self._handle(claim))
-        if not claims:
-            due = await self._store.next_due()
-            await self._bell.wait(_IDLE if due is None else min(max(due, _SHORTEST), _IDLE))
+    async def claim(self, limit: int) -> Sequence[Claim]:
+        """See Outbox."""
+        return await self._store.claim(limit, hold=HOLD, window=self._window)
 
-    async def _handle(self, claim: Claim) -> None:
-        try:
-            await self._postpone(claim, await self._bounded(claim))
-        except asyncio.CancelledError:
-            await self._hand_back(claim)
-            raise
-        except Exception as error:  # noqa: BLE001 (logged; the claim ends by itself)
-            self._failures.report(error)
-        else:
-            self._failures.clear()
-        finally:
-            self._running -= 1
-            self._bell.ring()
+    async def next_due(self) -> float | None:
+        """See Outbox."""
+        return await self._store.next_due()
 
-    async def _postpone(self, claim: Claim, outcome: _Outcome | None) -> None:
-        if outcome is not None:
-            seconds = min(claim.back_off, outcome.seconds)
+    async def handle(self, claim: Claim) -> None:
+        """See Outbox."""
+        if (outcome := await self._bounded(claim)) is not None:
+            seconds = min(back_off(claim.attempts), outcome.seconds)
             await self._store.postpone(claim, seconds, outcome.waiting_reason, window=self._window)
 
-    async def _hand_back(self, claim: Claim) -> None:
-        """Let another replica go on at once: this one stops."""
-        with suppress(Exception):
-            async with asyncio.timeout(_HAND_BACK):
-                await self._store.postpone(claim, 0.0, "its dispatcher stopped", window=self._window)
+    async def hand_back(self, claim: Claim) -> None:
+        """See Outbox."""
+        await self._store.postpone(claim, 0.0, "its dispatcher stopped", window=self._window)
 
     async def _bounded(self, claim: Claim) -> _Outcome | None:
         try:
-            async with asyncio.timeout(_ATTEMPT):
+            async with asyncio.timeout(ATTEMPT):
                 return await self._attempt(claim)
         except _NotAdmitted:
             return None
@@ -164,13 +132,8 @@ class Dispatcher:
         if claim.overdue:
             await self._journal.give_up(claim.key, claim.turn_id, self._window)
             return None
-        driver = await self._driver(claim)
+        driver = await self._leases.driver(claim.key.resource, timeout=_ANSWER)
         return await (self._offer_to_pool(claim) if driver is None else self._offer_to_driver(claim, driver))
-
-    async def _driver(self, claim: Claim) -> Lease | None:
-        """The live lease of the runner that drives the session; a service's lease does not count."""
-        lease = await self._leases.get(claim.key.resource, timeout=_ANSWER)
-        return lease if lease and lease.live and lease.labels.get("role") == _DRIVER else None
 
     async def _offer_to_driver(self, claim: Claim, driver: Lease) -> _Outcome:
         """No other runner could take the session while the lease is live."""
@@ -189,7 +152,7 @@ class Dispatcher:
         while runner := await self._pick(claim, found, refused):
             answer = await self._offer(claim, runner.holder, runner.endpoint)
             if answer.driven_elsewhere:
-                driver = await self._driver(claim)
+                driver = await self._leases.driver(claim.key.resource, timeout=_ANSWER)
                 return (
                     _Outcome(answer.words) if driver is None else await self._offer_to_driver(claim, driver)
                 )

@@ -10,9 +10,15 @@ from moorage.common.v1 import turn_pb2
 from services.common.errors import InvalidArgument
 from services.session.turns import ENDINGS, EndReason, TurnState
 
-_REPORTED: Final = (TurnState.COMPLETED, TurnState.STOPPED, TurnState.FAILED)
 # Found out by the session service, never by a holder.
 _NOT_REPORTED: Final = frozenset({EndReason.NO_RUNNER, EndReason.QUEUE_EXPIRED, EndReason.RECORD_CONFLICT})
+_REPORTED: Final = {
+    TurnState.COMPLETED: ENDINGS[TurnState.COMPLETED],
+    TurnState.STOPPED: ENDINGS[TurnState.STOPPED],
+    TurnState.FAILED: ENDINGS[TurnState.FAILED] - _NOT_REPORTED,
+    # A holder only knows what it does not run; who else lost the turn is known by its token.
+    TurnState.LOST: frozenset({EndReason.EXECUTION_MISSING}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +37,8 @@ class Ending:
 def check_reported(ending: Ending) -> Ending:
     """An ending as a holder may report it, else InvalidArgument."""
     if ending.state not in _REPORTED:
-        raise InvalidArgument.of("state", "must be COMPLETED, STOPPED or FAILED")
-    if ending.end_reason not in ENDINGS[ending.state] - _NOT_REPORTED:
+        raise InvalidArgument.of("state", "must be COMPLETED, STOPPED, FAILED or LOST")
+    if ending.end_reason not in _REPORTED[ending.state]:
         raise InvalidArgument.of("end_reason", f"{ending.end_reason} is not reported with {ending.state}")
     _check_error(ending)
     if (ending.stop_method is None) == (ending.state is TurnState.STOPPED):
@@ -51,7 +57,11 @@ def _check_error(ending: Ending) -> None:
 _LOST: Final = {
     EndReason.LEASE_LOST: "the lease of runner {runner_id} ended before the turn did",
     EndReason.TAKEN_OVER: "another holder took the session over from runner {runner_id}",
+    EndReason.EXECUTION_MISSING: "its holder does not run the turn that runner {runner_id} began",
 }
+
+# Stopped before any runner began it: nothing ran, and what is parked for the session stays parked.
+NOT_BEGUN: Final = Ending(TurnState.STOPPED, EndReason.USER_STOP, stop_method="NOT_BEGUN")
 
 
 def lost(end_reason: EndReason, **metadata: str) -> Ending:

@@ -6,7 +6,8 @@ the shown token brought about before (a raised token, a LOST turn) is stored all
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import NamedTuple
 
 from moorage.common.v1 import record_pb2
@@ -70,7 +71,7 @@ class Append:
 
 @dataclass(slots=True)
 class JournalTurn:
-    """What decides whether a write to a turn is taken."""
+    """What decides whether a write to a turn is taken; `stopping` while a Stop of it is open."""
 
     turn_id: str
     state: TurnState
@@ -81,6 +82,8 @@ class JournalTurn:
     runner_id: str | None
     prompt_sent: bool
     last_turn_seq: int
+    stopping: bool
+    admit_time: datetime
 
 
 class StoredEnding(NamedTuple):
@@ -119,6 +122,11 @@ class SessionJournal:
         if turn := self.turns.get(turn_id):
             return turn
         raise TurnNotFound(session_id=self.key.session_id, turn_id=turn_id)
+
+    @property
+    def in_progress(self) -> JournalTurn | None:
+        """The turn that has the session's slot."""
+        return next((turn for turn in self.turns.values() if turn.state.in_progress), None)
 
     def show(self, token: int, end_reason: EndReason) -> bool:
         """Take a token that a holder shows; False when a higher one has been seen.
@@ -186,7 +194,19 @@ class SessionJournal:
         self.require_begun(turn, attempt_id)
         if last_turn_seq > turn.last_turn_seq:
             raise RecordsMissing(turn_id=turn_id, last_turn_seq=last_turn_seq, stored=turn.last_turn_seq)
-        self._end(turn, ending)
+        if ending.state is TurnState.LOST:
+            # What is to be said of a lost turn is the same, whoever finds out.
+            lost = endings.lost(ending.end_reason, **_circumstances(turn))
+            self.abandon(turn, replace(lost, runtime_after=ending.runtime_after))
+        else:
+            self._end(turn, ending)
+
+    def stop(self, turn: JournalTurn) -> None:
+        """Stop a turn in progress: its holder ends it, one without a holder ends here (S5)."""
+        if turn.state.begun:
+            turn.stopping = True
+        else:
+            self._end(turn, endings.NOT_BEGUN)
 
     def abandon(self, turn: JournalTurn, ending: Ending) -> None:
         """End a turn of the session service's own accord: an error record says why."""

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from services.session.journal import SessionKey
 from services.session.runners import Runner
-
-_BACK_OFF: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +24,6 @@ class Claim:
     endpoint: str
     attempts: int
     overdue: bool
-
-    @property
-    def back_off(self) -> float:
-        """Seconds until it is offered again."""
-        return _BACK_OFF[min(self.attempts, len(_BACK_OFF)) - 1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,24 +25,30 @@ from services.session.appending import Appender
 from services.session.clients import Leases, Runners, Workspaces
 from services.session.config import SessionSettings
 from services.session.creation import Creation
+from services.session.delivery import StopDelivery
+from services.session.direct import stop_adapter
 from services.session.dispatch import Dispatcher
 from services.session.limits import LimitDefaults
+from services.session.servicers.commands import CommandMethods
 from services.session.servicers.journal import JournalServicer
 from services.session.servicers.service import SessionServicer
 from services.session.servicers.sessions import SessionMethods
 from services.session.servicers.turns import TurnMethods
 from services.session.servicers.watch import WatchMethods
+from services.session.store.commands import CommandStore
+from services.session.store.delivery import DeliveryStore
 from services.session.store.dispatch import DispatchStore
 from services.session.store.fence import Fence
 from services.session.store.journal import JournalStore
 from services.session.store.records import RecordStore
 from services.session.store.requests import RequestStore
 from services.session.store.sessions import SessionStore
+from services.session.store.stopping import StopStore
 from services.session.store.turns import TurnStore
 from services.session.store.views import ViewStore
 from services.session.store.watch import WatchStore
 from services.session.store.writing import Writer
-from services.session.upkeep import RequestUpkeep
+from services.session.upkeep import Upkeep
 from services.session.watchdog import Watchdog
 from services.session.watching import Watching
 
@@ -113,8 +119,9 @@ def build(settings: SessionSettings) -> SessionReplica:
         heartbeat=settings.watch_heartbeat,
         poll=settings.watch_poll,
     )
+    writer = Writer(database, watching.changed)
     journal = JournalStore(
-        Writer(database, watching.changed),
+        writer,
         Fence(verifier),
         limits=limits,
         preparing_timeout=settings.preparing_timeout,
@@ -138,7 +145,15 @@ def build(settings: SessionSettings) -> SessionReplica:
         lease_ttl=settings.service_lease,
         interval=settings.watchdog_interval,
     )
-    upkeep = RequestUpkeep(RequestStore(database), settings.request_id_retention)
+    stops = StopStore(
+        writer, clock, patience=settings.stop_budget + settings.stop_kill_after + settings.stop_margin
+    )
+    delivery = StopDelivery(
+        DeliveryStore(database), stop_adapter(settings.stop_delivery, leases, runners), clock
+    )
+    commands = CommandStore(database)
+    request_upkeep = Upkeep(RequestStore(database).purge, settings.request_id_retention)
+    command_upkeep = Upkeep(commands.purge, settings.command_retention)
 
     def admitted(project: str, session_id: str) -> None:
         dispatcher.wake()
@@ -154,6 +169,7 @@ def build(settings: SessionSettings) -> SessionReplica:
             default_profile=settings.default_profile,
         ),
         TurnMethods(turns, watching, admitted=admitted),
+        CommandMethods(stops, commands, views, watching, clock, stopping=delivery.wake),
         WatchMethods(watching, records),
     )
     server = ServiceServer(settings, name=NAME)
@@ -174,8 +190,10 @@ def build(settings: SessionSettings) -> SessionReplica:
         watching.run,
         appender.run,
         dispatcher.run,
+        delivery.run,
         watchdog.run,
-        partial(forever, "forgetting request ids", upkeep.step),
+        partial(forever, "forgetting request ids", request_upkeep.step),
+        partial(forever, "forgetting commands", command_upkeep.step),
     )
     return SessionReplica(server, listener, database, channels, loops, watching.drain)
 

@@ -145,9 +145,15 @@ class Turn:
     runtime_after: str | None
     error: bytes | None
     usage: bytes | None
+    stop_deadline: datetime | None
     create_time: datetime
     begin_time: datetime | None
     end_time: datetime | None
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a Stop of it is open."""
+        return self.stop_deadline is not None
 
 
 class TurnNotFound(NotFound):
@@ -160,6 +166,12 @@ class TurnInProgress(FailedPrecondition):
     """turn {turn_id} of session {session_id} is in progress: {state}, {phase}"""
 
     reason = ErrorReason.ERROR_REASON_TURN_IN_PROGRESS
+
+
+class TurnWithdrawn(Aborted):
+    """a Stop withdrew the turn {turn_id} of session {session_id} before it was started"""
+
+    reason = ErrorReason.ERROR_REASON_TURN_WITHDRAWN
 
 
 class TurnAlreadyExists(AlreadyExists):

@@ -1,24 +1,23 @@
-"""What the session service does by itself besides dispatch and watchdog: forgetting old request ids."""
+"""What the session service does by itself besides its outboxes and the watchdog: forgetting."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Final
-
-from services.session.store.requests import RequestStore
 
 _PAUSE: Final = 600.0
 
 
-class RequestUpkeep:
-    """Forgets request ids that are old enough; every replica does it, the database shares the work."""
+class Upkeep:
+    """Forgets rows that are old enough; every replica does it, the database shares the work."""
 
-    def __init__(self, store: RequestStore, retention: float) -> None:
-        """`retention` in seconds."""
-        self._store = store
+    def __init__(self, purge: Callable[[timedelta], Awaitable[bool]], retention: float) -> None:
+        """`purge` forgets some of those older than `retention` seconds; whether there may be more."""
+        self._purge = purge
         self._retention = timedelta(seconds=retention)
 
     async def step(self) -> float:
         """Forget some; returns the seconds until the next look, 0 when more may be left."""
-        more = await self._store.purge(self._retention)
+        more = await self._purge(self._retention)
         return 0.0 if more else _PAUSE

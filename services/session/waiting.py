@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from services.common.clock import Clock
+
+# What is left of a call's deadline to answer it.
+_ANSWER_MARGIN: Final = 0.5
+_LONGEST_WAIT: Final = 15 * 60.0
+
+
+def waiting_time(remaining: float | None) -> float:
+    """Seconds that a call may wait whose caller waits for `remaining` ones, None without a bound."""
+    if remaining is None:
+        return _LONGEST_WAIT
+    return min(remaining - _ANSWER_MARGIN, _LONGEST_WAIT)
 
 
 class Bell:

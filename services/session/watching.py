@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Final
+from typing import Final, TypeVar
 
 from services.common.clock import Clock
 from services.common.errors import ShuttingDown, Unavailable
@@ -15,6 +15,8 @@ from services.session.store.records import RecordStore
 from services.session.store.turns import TurnStore
 from services.session.store.watch import WatchStore
 from services.session.turns import Turn
+
+ItemT = TypeVar("ItemT")
 
 # A page is all that a watcher holds.
 _PAGE: Final = 200
@@ -40,6 +42,7 @@ class Watching:
         self._turns = turns
         self._clock = clock
         self._heartbeat = heartbeat
+        self._poll = poll
         self._hub = Hub(store, clock, poll=poll)
 
     async def run(self) -> None:
@@ -53,6 +56,28 @@ class Watching:
     def changed(self, project: str, session_id: str) -> None:
         """Records of a session were committed."""
         self._hub.changed(SessionKey(project, session_id))
+
+    async def wait_for(
+        self,
+        key: SessionKey,
+        read: Callable[[], Awaitable[ItemT]],
+        done: Callable[[ItemT], bool],
+        seconds: float,
+    ) -> ItemT:
+        """What `read` gives when it is done, or after so many seconds; it is read with each change.
+
+        Raises what `read` does, and ShuttingDown.
+        """
+        deadline = self._clock.boottime() + seconds
+        with self._hub.subscribe(key) as subscription:
+            while not done(item := await read()):
+                left = deadline - self._clock.boottime()
+                if left <= 0:
+                    break
+                if self._hub.closed:
+                    raise ShuttingDown
+                await subscription.bell.wait(min(left, self._poll))
+            return item
 
     async def watch_session(
         self, project: str, session_id: str, after_seq: int

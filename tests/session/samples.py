@@ -92,6 +92,7 @@ def turn(**changes: object) -> Turn:
         runtime_after=None,
         error=None,
         usage=None,
+        stop_deadline=None,
         create_time=TIME,
         begin_time=TIME,
         end_time=None,

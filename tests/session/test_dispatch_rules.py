@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from services.session.journal import SessionKey
-from services.session.outbox import Claim, Loads, candidates
+from services.session.claims import back_off
+from services.session.outbox import Loads, candidates
 from services.session.runners import Runner
 
 ONE = Runner("one/1", "h:1", "default", 2, frozenset({"demo"}))
@@ -12,13 +12,8 @@ OTHER = Runner("other/1", "h:3", "other", 5, frozenset({"demo"}))
 SILENT = Runner("silent/1", "", "default", 5, frozenset({"demo"}))
 
 
-def claim(attempts: int) -> Claim:
-    return Claim(SessionKey("p", "s"), "t", "demo", "", "", attempts, overdue=False)
-
-
 def test_a_turn_is_offered_more_and_more_seldom() -> None:
-    waits = [claim(attempts).back_off for attempts in range(1, 8)]
-    assert waits == [0.2, 0.5, 1.0, 2.0, 5.0, 5.0, 5.0]
+    assert [back_off(attempts) for attempts in range(1, 8)] == [0.2, 0.5, 1.0, 2.0, 5.0, 5.0, 5.0]
 
 
 def test_only_runners_of_the_pool_that_can_be_reached_are_candidates() -> None:

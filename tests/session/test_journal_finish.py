@@ -139,7 +139,7 @@ async def test_a_turn_ended_by_a_conflict_is_what_its_holder_is_told(desk: Desk)
         ("state", {"state": turn_pb2.TURN_STATE_UNSPECIFIED}),
         ("state", {"state": turn_pb2.TURN_STATE_RUNNING}),
         ("state", {"state": turn_pb2.TURN_STATE_QUEUED}),
-        ("state", {"state": turn_pb2.TURN_STATE_LOST, "end_reason": turn_pb2.END_REASON_LEASE_LOST}),
+        ("end_reason", {"state": turn_pb2.TURN_STATE_LOST, "end_reason": turn_pb2.END_REASON_LEASE_LOST}),
         ("state", {"state": 77}),
         ("end_reason", {"end_reason": turn_pb2.END_REASON_UNSPECIFIED}),
         ("end_reason", {"end_reason": turn_pb2.END_REASON_USER_STOP}),
@@ -180,7 +180,9 @@ def test_every_state_and_reason_is_taken_exactly_where_it_belongs() -> None:
                 error=ERROR if state is TurnState.FAILED else None,
                 stop_method="KILLED" if state is TurnState.STOPPED else None,
             )
-            belongs = end_reason in ENDINGS.get(state, frozenset()) - own and state is not TurnState.LOST
+            belongs = end_reason in ENDINGS.get(state, frozenset()) - own
+            if state is TurnState.LOST:
+                belongs = end_reason is EndReason.EXECUTION_MISSING
             assert taken(ending) == belongs, ending
 
 

@@ -20,7 +20,7 @@ from services.session.store.requests import RequestStore
 from services.session.store.sessions import SessionStore
 from services.session.store.turns import TurnStore
 from services.session.turns import TurnAlreadyExists, TurnInProgress, TurnState
-from services.session.upkeep import RequestUpkeep
+from services.session.upkeep import Upkeep
 from tests.conditions import eventually
 from tests.session import samples
 from tests.session.tables import counts
@@ -239,7 +239,7 @@ async def test_request_ids_are_forgotten_in_batches(database: Database, database
         FROM generate_series(1, 1500) AS number
         """
     )
-    upkeep = RequestUpkeep(RequestStore(database), 24 * 3600.0)
+    upkeep = Upkeep(RequestStore(database).purge, 24 * 3600.0)
     assert await upkeep.step() == 0
     assert await connection.fetchval("SELECT count(*) FROM session.request_ids") == 500
     assert await upkeep.step() > 0

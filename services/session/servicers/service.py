@@ -10,6 +10,7 @@ from moorage.session.v1 import session_pb2
 from moorage.session.v1.session_pb2_grpc import SessionServiceServicer
 
 from services.common.project import project_of
+from services.session.servicers.commands import CommandMethods
 from services.session.servicers.sessions import SessionMethods
 from services.session.servicers.turns import TurnMethods
 from services.session.servicers.watch import WatchMethods
@@ -20,10 +21,13 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class SessionServicer(SessionServiceServicer):
     """One line per RPC; the methods know nothing of gRPC."""
 
-    def __init__(self, sessions: SessionMethods, turns: TurnMethods, watch: WatchMethods) -> None:
+    def __init__(
+        self, sessions: SessionMethods, turns: TurnMethods, commands: CommandMethods, watch: WatchMethods
+    ) -> None:
         """The methods by noun."""
         self._sessions = sessions
         self._turns = turns
+        self._commands = commands
         self._watch = watch
 
     async def CreateSession(
@@ -73,6 +77,18 @@ class SessionServicer(SessionServiceServicer):
     ) -> session_pb2.ListTurnsResponse:
         """See the contract."""
         return await self._turns.list_newest(project_of(context), request)
+
+    async def StopTurn(
+        self, request: session_pb2.StopTurnRequest, context: Context
+    ) -> session_pb2.StopTurnResponse:
+        """See the contract."""
+        return await self._commands.stop(project_of(context), request)
+
+    async def GetCommand(
+        self, request: session_pb2.GetCommandRequest, context: Context
+    ) -> session_pb2.GetCommandResponse:
+        """See the contract."""
+        return await self._commands.get(project_of(context), request, context.time_remaining())
 
     async def ListRecords(
         self, request: session_pb2.ListRecordsRequest, context: Context

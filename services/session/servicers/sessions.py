@@ -26,15 +26,13 @@ from services.session.requests import key_of
 from services.session.sessions import Session, SessionChange
 from services.session.store.sessions import SessionStore
 from services.session.store.views import ViewStore
+from services.session.waiting import waiting_time
 from services.session.wishes import check_wish
 
 _log: Final = get_logger(__name__)
 
 # How long a read waits for what it tells besides the session itself.
 _PATIENCE: Final = 1.0
-# What is left of a call's deadline to answer it.
-_ANSWER_MARGIN: Final = 0.5
-_LONGEST_WAIT: Final = 15 * 60.0
 _CHANGEABLE: Final = frozenset({"labels", "approval_policy", "limits"})
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -71,7 +69,7 @@ class SessionMethods:
         bind(project=project, session=wish.session_id)
         key = key_of("CreateSession", project, "", request_id, request, ignoring="wait_ready")
         session = await self._creation.create(wish, key)
-        workspace = await self._workspace(session, _waiting_time(remaining) if request.wait_ready else 0.0)
+        workspace = await self._workspace(session, waiting_time(remaining) if request.wait_ready else 0.0)
         view = await self._views.get(project, session.session_id)
         return session_pb2.CreateSessionResponse(session=convert.session(view, workspace))
 
@@ -133,12 +131,6 @@ class SessionMethods:
             _log.warning("the session's lease is not told", session=session.session_id, error=str(error))
             return None
         return lease if lease is not None and lease.live else None
-
-
-def _waiting_time(remaining: float | None) -> float:
-    if remaining is None:
-        return _LONGEST_WAIT
-    return min(remaining - _ANSWER_MARGIN, _LONGEST_WAIT)
 
 
 def _change(project: str, request: session_pb2.UpdateSessionRequest) -> SessionChange:

@@ -8,13 +8,14 @@ import asyncpg
 
 from services.common.database import Connection
 from services.session.journal import JournalTurn, SessionJournal, SessionKey, StoredEnding
+from services.session.store.commands import settle_command
 from services.session.turns import EndReason, TurnPhase, TurnState
 
 Journals = Mapping[SessionKey, SessionJournal]
 
 
 async def lock_journals(connection: Connection, turns: Mapping[SessionKey, Collection[str]]) -> Journals:
-    """Lock the sessions that exist, in the order of their keys, and read these turns and those begun."""
+    """Lock the sessions that exist, in the order of their keys; read these turns and those in progress."""
     keys = sorted(turns)
     rows = await connection.fetch(
         """
@@ -70,7 +71,7 @@ async def read_known(
 
 
 async def save_journals(connection: Connection, journals: Iterable[SessionJournal]) -> None:
-    """Store records, endings, tokens and numbers of the locked sessions."""
+    """Store records, endings with all that hangs on them (S10), tokens and numbers of the locked sessions."""
     changed = [journal for journal in journals if journal.changed]
     await _insert_records(connection, changed)
     await _save_sessions(connection, changed)
@@ -78,6 +79,7 @@ async def save_journals(connection: Connection, journals: Iterable[SessionJourna
     for journal in changed:
         for stored in journal.endings:
             await _save_ending(connection, journal.key, stored)
+            await settle_command(connection, journal.key, stored)
 
 
 async def _read_turns(
@@ -87,16 +89,16 @@ async def _read_turns(
     rows = await connection.fetch(
         """
         SELECT project, session_id, turn_id, state, end_reason, phase, token, attempt_id, runner_id,
-               prompt_sent, last_turn_seq
+               prompt_sent, last_turn_seq, stop_deadline, create_time
         FROM session.turns
         JOIN unnest($1::text[], $2::text[], $3::text[]) AS named (project, session_id, turn_id)
           USING (project, session_id, turn_id)
         UNION
         SELECT project, session_id, turn_id, state, end_reason, phase, token, attempt_id, runner_id,
-               prompt_sent, last_turn_seq
+               prompt_sent, last_turn_seq, stop_deadline, create_time
         FROM session.turns
         JOIN unnest($4::text[], $5::text[]) AS locked (project, session_id) USING (project, session_id)
-        WHERE state = 'RUNNING'
+        WHERE state IN ('ADMITTED', 'RUNNING')
         """,
         [key.project for key, _ in named],
         [key.session_id for key, _ in named],
@@ -174,7 +176,7 @@ async def _save_ending(connection: Connection, key: SessionKey, stored: StoredEn
         UPDATE session.turns SET
             state = $4, end_reason = $5, phase = NULL, waiting_reason = '', phase_deadline = NULL,
             stop_reason = $6, stop_method = $7, runtime_after = $8, error = $9, usage = $10,
-            last_seq = $11, end_time = clock_timestamp()
+            last_seq = $11, stop_deadline = NULL, end_time = clock_timestamp()
         WHERE project = $1 AND session_id = $2 AND turn_id = $3 AND state IN ('ADMITTED', 'RUNNING')
         """,
         *key,
@@ -201,4 +203,6 @@ def _turn_of(row: asyncpg.Record) -> JournalTurn:
         runner_id=row["runner_id"],
         prompt_sent=row["prompt_sent"],
         last_turn_seq=row["last_turn_seq"],
+        stopping=row["stop_deadline"] is not None,
+        admit_time=row["create_time"],
     )

@@ -45,6 +45,21 @@ async def claim_request(
             return found
 
 
+async def rename_request(connection: Connection, key: RequestKey, names: Mapping[str, str]) -> None:
+    """Store other names with a key claimed in this transaction: what the call found instead of making it."""
+    await connection.execute(
+        """
+        UPDATE session.request_ids SET names = $5
+        WHERE project = $1 AND scope = $2 AND rpc = $3 AND request_id = $4
+        """,
+        key.project,
+        key.scope,
+        key.rpc,
+        key.request_id,
+        json.dumps(dict(names)),
+    )
+
+
 async def find_request(connection: Connection, key: RequestKey) -> Mapping[str, str] | None:
     """The names that an earlier call with this key made, if it is remembered. RequestIdReused."""
     if not key.request_id:

@@ -10,9 +10,11 @@ from moorage.common.v1 import record_pb2
 from services.common.database import Connection, Database
 from services.common.failpoints import failpoint
 from services.session import bindings, turns
+from services.session.journal import SessionKey
 from services.session.records import RecordKind, record_id
 from services.session.requests import RequestKey
 from services.session.sessions import Session
+from services.session.store.commands import is_withdrawn
 from services.session.store.records import append_service_record
 from services.session.store.requests import claim_request
 from services.session.store.rows import PAGE_BYTES, Page, snapshot, values_of
@@ -25,6 +27,7 @@ from services.session.turns import (
     TurnNotFound,
     TurnPhase,
     TurnState,
+    TurnWithdrawn,
 )
 
 
@@ -39,7 +42,7 @@ class TurnStore:
         """Admit a turn, or return the one that another call with this key has admitted.
 
         Refused, it stores nothing: SessionNotFound, BindingUnresolved, TurnAlreadyExists,
-        TurnInProgress, RequestIdReused.
+        TurnWithdrawn, TurnInProgress, RequestIdReused.
         """
         try:
             turn = await self._start(draft, key)
@@ -99,15 +102,20 @@ class TurnStore:
 
 async def read_turn(connection: Connection, project: str, session_id: str, turn_id: str) -> Turn:
     """A turn as it stands; under the session's lock it stays so. Raises TurnNotFound."""
+    if turn := await find_turn(connection, project, session_id, turn_id):
+        return turn
+    raise TurnNotFound(session_id=session_id, turn_id=turn_id)
+
+
+async def find_turn(connection: Connection, project: str, session_id: str, turn_id: str) -> Turn | None:
+    """A turn as it stands, None without one."""
     row = await connection.fetchrow(
         "SELECT * FROM session.turns WHERE project = $1 AND session_id = $2 AND turn_id = $3",
         project,
         session_id,
         turn_id,
     )
-    if row is None:
-        raise TurnNotFound(session_id=session_id, turn_id=turn_id)
-    return turn_of(row)
+    return None if row is None else turn_of(row)
 
 
 async def turn_in_progress(connection: Connection, project: str, session_id: str) -> Turn | None:
@@ -148,6 +156,8 @@ async def _check_free(connection: Connection, draft: NewTurn) -> None:
     )
     if taken:
         raise TurnAlreadyExists(session_id=draft.session_id, turn_id=draft.turn_id)
+    if await is_withdrawn(connection, SessionKey(draft.project, draft.session_id), draft.turn_id):
+        raise TurnWithdrawn(session_id=draft.session_id, turn_id=draft.turn_id)
     if busy := await turn_in_progress(connection, draft.project, draft.session_id):
         raise turns.in_progress(busy)
 

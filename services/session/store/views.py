@@ -1,4 +1,4 @@
-"""Sessions together with their turns in progress, as of one moment."""
+"""Sessions and commands together with their turns, as of one moment."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from services.common.database import Database
+from services.session.commands import Command
+from services.session.journal import SessionKey
 from services.session.sessions import SessionView
+from services.session.store.commands import read_command
 from services.session.store.rows import PAGE_BYTES, Page, snapshot
 from services.session.store.sessions import read_session, session_of
-from services.session.store.turns import turn_in_progress, turns_in_progress
+from services.session.store.turns import find_turn, turn_in_progress, turns_in_progress
+from services.session.turns import Turn
 
 
 class ViewStore:
-    """Reads for GetSession and ListSessions."""
+    """Reads for GetSession, ListSessions and StopTurn."""
 
     def __init__(self, database: Database) -> None:
         """The service's database."""
@@ -25,6 +29,13 @@ class ViewStore:
         async with snapshot(self._database) as connection:
             session = await read_session(connection, project, session_id)
             return SessionView(session, await turn_in_progress(connection, project, session_id))
+
+    async def get_command(self, key: SessionKey, command_id: str) -> tuple[Command, Turn | None]:
+        """A command and the turn that it is about, if there is one. Raises CommandNotFound."""
+        async with snapshot(self._database) as connection:
+            command = await read_command(connection, key, command_id)
+            named = command.turn_id
+            return command, await find_turn(connection, *key, named) if named else None
 
     async def list_newest(
         self, project: str, labels: Mapping[str, str], after: tuple[datetime, str], limit: int

@@ -492,7 +492,7 @@ class FinishTurnRequest(_message.Message):
     last_turn_seq: _builtins.int
     """The turn_seq of the last record; 0 when there was none."""
     state: _turn_pb2.TurnState.ValueType
-    """COMPLETED, STOPPED or FAILED."""
+    """COMPLETED, STOPPED or FAILED; LOST / EXECUTION_MISSING by a holder that does not run it."""
     end_reason: _turn_pb2.EndReason.ValueType
     """One that belongs to the state."""
     stop_reason: _builtins.str

@@ -1,0 +1,102 @@
+"""Outboxes: rows that are due are claimed, by one replica at a time, and handled many at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final, Generic, Protocol, TypeVar
+
+from services.common.clock import Clock
+from services.common.loops import Failures, forever
+from services.session.waiting import Bell
+
+ClaimT = TypeVar("ClaimT")
+
+# A claim outlives its attempt; a replica that dies with it delays the row by so many seconds.
+HOLD: Final = 8.0
+ATTEMPT: Final = 6.5
+_BACK_OFF: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
+_CONCURRENT: Final = 32
+# Other replicas add rows too, and tell nobody.
+_IDLE: Final = 0.5
+_SHORTEST: Final = 0.01
+_HAND_BACK: Final = 1.0
+
+
+def back_off(attempts: int) -> float:
+    """Seconds until a row is due again after so many attempts, one or more."""
+    return _BACK_OFF[min(attempts, len(_BACK_OFF)) - 1]
+
+
+class Outbox(Protocol[ClaimT]):
+    """Rows to be handled until they are done; one that is claimed is due again after HOLD seconds."""
+
+    async def claim(self, limit: int) -> Sequence[ClaimT]:
+        """Take at most so many rows that are due."""
+        ...
+
+    async def next_due(self) -> float | None:
+        """Seconds until the next row is due, None when there is none."""
+        ...
+
+    async def handle(self, claim: ClaimT) -> None:
+        """Make an attempt, of at most ATTEMPT seconds, and say when the row is due again."""
+        ...
+
+    async def hand_back(self, claim: ClaimT) -> None:
+        """Let the row be due at once: this replica stops."""
+        ...
+
+
+class ClaimLoop(Generic[ClaimT]):
+    """Works an outbox off; any number of replicas may run it."""
+
+    def __init__(self, name: str, outbox: Outbox[ClaimT], clock: Clock) -> None:
+        """`name` says in the log what is done with a claim."""
+        self._name = name
+        self._outbox = outbox
+        self._clock = clock
+        self._bell = Bell(clock)
+        self._failures = Failures(name)
+        self._running = 0
+
+    def wake(self) -> None:
+        """There is a new row."""
+        self._bell.ring()
+
+    async def run(self) -> None:
+        """Claim and handle until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            step = partial(self._step, tasks)
+            await forever(f"claims for {self._name}", step, clock=self._clock, longest_delay=2.0)
+
+    async def _step(self, tasks: asyncio.TaskGroup) -> None:
+        free = _CONCURRENT - self._running
+        claims = await self._outbox.claim(free) if free else []
+        for claim in claims:
+            self._running += 1
+            tasks.create_task(self._handle(claim))
+        if not claims:
+            due = await self._outbox.next_due()
+            await self._bell.wait(_IDLE if due is None else min(max(due, _SHORTEST), _IDLE))
+
+    async def _handle(self, claim: ClaimT) -> None:
+        try:
+            await self._outbox.handle(claim)
+        except asyncio.CancelledError:
+            await self._hand_back(claim)
+            raise
+        except Exception as error:  # noqa: BLE001 (logged; the claim ends by itself)
+            self._failures.report(error)
+        else:
+            self._failures.clear()
+        finally:
+            self._running -= 1
+            self._bell.ring()
+
+    async def _hand_back(self, claim: ClaimT) -> None:
+        with suppress(Exception):
+            async with asyncio.timeout(_HAND_BACK):
+                await self._outbox.hand_back(claim)

@@ -1,0 +1,104 @@
+"""The Stop outbox (S6): tells the holders of stopping turns, again and again, until those have ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+from services.common.clock import Clock
+from services.common.errors import MoorageError
+from services.common.logs import get_logger
+from services.common.telemetry import use_traceparent
+from services.session.claims import ATTEMPT, HOLD, ClaimLoop, back_off
+from services.session.commands import StopClaim
+from services.session.store.delivery import DeliveryStore
+
+_log: Final = get_logger(__name__)
+
+
+class Route(NamedTuple):
+    """Where a session's holder is reached."""
+
+    holder: str
+    endpoint: str
+
+
+class StopAdapter(Protocol):
+    """A way to reach the holders of sessions; both raise MoorageError when somebody does not answer."""
+
+    async def route(self, stop: StopClaim) -> Route | None:
+        """Where to send it; None while no runner holds the session, which is the watchdog's affair."""
+        ...
+
+    async def send(self, route: Route, stop: StopClaim) -> bool:
+        """Tell the holder; whether it has the turn."""
+        ...
+
+
+class StopDelivery:
+    """Any number of replicas may run it: a Stop is delivered by one at a time."""
+
+    def __init__(self, store: DeliveryStore, adapter: StopAdapter, clock: Clock) -> None:
+        """`adapter` reaches the holders."""
+        self._store = store
+        self._adapter = adapter
+        self._loop = ClaimLoop("delivering a Stop", self, clock)
+        self._hastened = False
+
+    def wake(self) -> None:
+        """A Stop was stored."""
+        self._loop.wake()
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        await self._loop.run()
+
+    async def claim(self, limit: int) -> Sequence[StopClaim]:
+        """See Outbox. After a start everything is due: whoever should have sent it may be gone."""
+        if not self._hastened:
+            await self._store.hasten()
+            self._hastened = True
+        return await self._store.claim(limit, hold=HOLD)
+
+    async def next_due(self) -> float | None:
+        """See Outbox."""
+        return await self._store.next_due()
+
+    async def handle(self, claim: StopClaim) -> None:
+        """See Outbox. The client's request goes on here, whichever process and whenever it is."""
+        with use_traceparent(claim.traceparent):
+            accepted = await self._bounded(claim)
+        await self._store.postpone(claim, back_off(claim.attempts), accepted=accepted)
+
+    async def hand_back(self, claim: StopClaim) -> None:
+        """See Outbox."""
+        await self._store.postpone(claim, 0.0, accepted=False)
+
+    async def _bounded(self, claim: StopClaim) -> bool:
+        try:
+            async with asyncio.timeout(ATTEMPT):
+                return await self._attempt(claim)
+        except (TimeoutError, MoorageError) as error:
+            _log.warning("Stop not delivered", error=str(error) or "no answer in time", **_names(claim))
+            return False
+
+    async def _attempt(self, claim: StopClaim) -> bool:
+        route = await self._adapter.route(claim)
+        if route is None:
+            _log.info("no runner holds the session of a Stop", **_names(claim))
+            return False
+        if not await self._store.count(claim):
+            return False
+        accepted = await self._adapter.send(route, claim)
+        _log.info("Stop delivered", runner=route.holder, accepted=accepted, **_names(claim))
+        return accepted
+
+
+def _names(stop: StopClaim) -> dict[str, str]:
+    return {
+        "project": stop.key.project,
+        "session": stop.key.session_id,
+        "turn": stop.turn_id,
+        "command": stop.command_id,
+    }

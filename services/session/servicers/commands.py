@@ -1,0 +1,79 @@
+"""SessionService: the RPCs about commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from moorage.session.v1 import session_pb2
+
+from services.common.clock import Clock
+from services.common.logs import bind
+from services.common.telemetry import current_traceparent
+from services.common.validation import check_id, check_request_id, mint_id
+from services.session import convert
+from services.session.commands import Command, StopDraft
+from services.session.journal import SessionKey
+from services.session.requests import key_of
+from services.session.store.commands import CommandStore
+from services.session.store.stopping import StopStore
+from services.session.store.views import ViewStore
+from services.session.waiting import waiting_time
+from services.session.watching import Watching
+
+
+class CommandMethods:
+    """Unpacks requests, lets the stores and the watch work, packs responses."""
+
+    def __init__(
+        self,
+        stops: StopStore,
+        commands: CommandStore,
+        views: ViewStore,
+        watching: Watching,
+        clock: Clock,
+        *,
+        stopping: Callable[[], None],
+    ) -> None:
+        """`stopping` is called when there may be a Stop to deliver."""
+        self._stops = stops
+        self._commands = commands
+        self._views = views
+        self._watching = watching
+        self._clock = clock
+        self._stopping = stopping
+
+    async def stop(self, project: str, request: session_pb2.StopTurnRequest) -> session_pb2.StopTurnResponse:
+        """StopTurn. Once the command is stored, nothing but reading it can fail the call."""
+        entered = self._clock.boottime()
+        session_id = check_id("session_id", request.session_id)
+        turn_id = request.expected_turn_id and check_id("expected_turn_id", request.expected_turn_id)
+        bind(project=project, session=session_id, turn=turn_id)
+        request_id = check_request_id(request.request_id)
+        key = SessionKey(project, session_id)
+        command_id = await self._stops.stop(
+            StopDraft(key, mint_id("command"), turn_id, current_traceparent(), entered),
+            key_of("StopTurn", project, session_id, request_id, request),
+        )
+        self._stopping()
+        command, turn = await self._views.get_command(key, command_id)
+        return session_pb2.StopTurnResponse(
+            command=convert.command(command), turn=convert.turn(turn) if turn else None
+        )
+
+    async def get(
+        self, project: str, request: session_pb2.GetCommandRequest, remaining: float | None
+    ) -> session_pb2.GetCommandResponse:
+        """GetCommand; `remaining` is how many seconds the caller waits, None without a bound."""
+        session_id = check_id("session_id", request.session_id)
+        command_id = check_id("command_id", request.command_id)
+        bind(project=project, session=session_id, command=command_id)
+        key = SessionKey(project, session_id)
+        read = partial(self._commands.get, key, command_id)
+        seconds = waiting_time(remaining) if request.wait else 0.0
+        command = await self._watching.wait_for(key, read, _is_settled, seconds)
+        return session_pb2.GetCommandResponse(command=convert.command(command))
+
+
+def _is_settled(command: Command) -> bool:
+    return command.settled

@@ -1,0 +1,58 @@
+"""StopTurn's transaction (S1): replay, target, command, the turn's mark; delivery comes after the commit."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from services.common.clock import Clock
+from services.common.database import Connection
+from services.session.commands import Command, NothingToStop, StopDraft, target_of
+from services.session.journal import SessionJournal
+from services.session.requests import RequestKey
+from services.session.store.commands import insert_open, insert_settled, mark_stopping, open_command
+from services.session.store.requests import claim_request, rename_request
+from services.session.store.writing import Writer, require
+
+
+class StopStore:
+    """Stores Stops."""
+
+    def __init__(self, writer: Writer, clock: Clock, *, patience: float) -> None:
+        """`patience`: seconds after which a Stop that nobody carried out is given up on."""
+        self._writer = writer
+        self._clock = clock
+        self._patience = timedelta(seconds=patience)
+
+    async def stop(self, draft: StopDraft, key: RequestKey) -> str:
+        """Store a Stop; the id of its command, or of the one that it shares or repeats.
+
+        Refused, it stores nothing: SessionNotFound, TurnMismatch, RequestIdReused.
+        """
+        async with self._writer.open("stop_turn") as write:
+            names = await claim_request(write.connection, key, {"command_id": draft.command_id})
+            if names is not None:
+                return names["command_id"]
+            wanted = [draft.expected_turn_id] if draft.expected_turn_id else []
+            journals = await write.lock({draft.key: wanted})
+            command = await self._store(write.connection, require(journals, draft.key), draft)
+            if command.command_id != draft.command_id:
+                await rename_request(write.connection, key, {"command_id": command.command_id})
+        return command.command_id
+
+    async def _store(self, connection: Connection, journal: SessionJournal, draft: StopDraft) -> Command:
+        target = target_of(journal, draft.expected_turn_id, await self._arrival(connection, draft))
+        if isinstance(target, NothingToStop):
+            return await insert_settled(connection, draft, target)
+        if target.stopping:
+            return await open_command(connection, draft.key, target.turn_id)
+        command = await insert_open(connection, draft, target.turn_id, self._patience)
+        await mark_stopping(connection, draft.key, target.turn_id)
+        journal.stop(target)
+        return command
+
+    async def _arrival(self, connection: Connection, draft: StopDraft) -> datetime:
+        """When the call arrived, by the database's clock."""
+        # Measured before the clock is asked: an error goes against turns that nobody can have seen yet.
+        elapsed = timedelta(seconds=self._clock.boottime() - draft.entered)
+        arrival: datetime = await connection.fetchval("SELECT clock_timestamp() - $1::interval", elapsed)
+        return arrival
