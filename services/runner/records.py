@@ -20,17 +20,28 @@ MAX_RECORD_BYTES: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """A record with its number within the turn; `size` in bytes."""
+    """A record with its number within the turn."""
 
     turn_seq: int
     body: RecordBody
-    size: int
+
+
+class Slot:
+    """A record in its buffer. One that is `reserved` is stored by its owner, not by whoever sends the others."""
+
+    def __init__(self, body: RecordBody, *, reserved: bool = False) -> None:
+        """`size` is in bytes."""
+        self.body = body
+        self.size = body.ByteSize()
+        self.reserved = reserved
 
 
 class RecordBuffer:
     """Records that are not acknowledged yet, in order. When it is full, whoever adds waits.
 
-    The newest failure of the journal, if final, is raised to all who add or flush.
+    Nothing behind a reserved slot is sent before that is settled, so what stands there has no
+    number that anybody else knows: it moves up when the slot is withdrawn. The newest
+    failure of the journal, if final, is raised to all who wait.
     """
 
     def __init__(
@@ -40,7 +51,7 @@ class RecordBuffer:
         self._changed = changed
         self._max_bytes = max_bytes
         self._max_records = max_records
-        self._kept: deque[Numbered] = deque()
+        self._kept: deque[Slot] = deque()
         self._bytes = 0
         self._sent = 0
         self._failure: Exception | None = None
@@ -51,15 +62,37 @@ class RecordBuffer:
         """Number a record and keep it; one that cannot be stored becomes an error in its place (R3)."""
         if (size := body.ByteSize()) > MAX_RECORD_BYTES:
             body = too_large(body, size)
-            size = body.ByteSize()
-        self._raise_failure()
-        while self._kept and not self._has_room(size):
-            await self._until_moved()
-        self.last_turn_seq += 1
-        self._kept.append(Numbered(self.last_turn_seq, body, size))
-        self._bytes += size
+        await self._keep(Slot(body))
         self._changed()
         return self.last_turn_seq
+
+    async def reserve(self, body: RecordBody) -> Slot:
+        """Keep the slot of a record that the caller has stored: `reached`, then `settle` or `withdraw`."""
+        slot = Slot(body, reserved=True)
+        await self._keep(slot)
+        return slot
+
+    async def reached(self, slot: Slot) -> int:
+        """The number of a reserved slot, once all before it is acknowledged: it does not change any more."""
+        self._raise_failure()
+        while self._kept[0] is not slot:
+            await self._until_moved()
+        return self._first
+
+    def settle(self, slot: Slot) -> None:
+        """The record of a reached slot is stored."""
+        self._remove(slot)
+
+    def withdraw(self, slot: Slot) -> None:
+        """There will be no such record: those behind it move up."""
+        self._remove(slot)
+        self.last_turn_seq -= 1
+
+    def fill(self, slot: Slot, body: RecordBody) -> None:
+        """A record like others takes a reserved slot."""
+        slot.reserved = False
+        self._put(slot, body)
+        self._changed()
 
     async def flush(self) -> None:
         """Return when all records are acknowledged."""
@@ -70,7 +103,8 @@ class RecordBuffer:
     @property
     def has_unsent(self) -> bool:
         """Whether there is something to send."""
-        return self._failure is None and self._sent < len(self._kept)
+        waits = self._failure is None and self._sent < len(self._kept)
+        return waits and not self._kept[self._sent].reserved
 
     @property
     def next_size(self) -> int:
@@ -82,11 +116,11 @@ class RecordBuffer:
         if not self.has_unsent:
             return None
         self._sent += 1
-        return self._kept[self._sent - 1]
+        return Numbered(self._first + self._sent - 1, self._kept[self._sent - 1].body)
 
     def acknowledge(self, turn_seq: int) -> None:
         """The records up to this one are stored."""
-        while self._kept and self._kept[0].turn_seq <= turn_seq:
+        while self._kept and self._first <= turn_seq:
             self._bytes -= self._kept.popleft().size
             self._sent = max(0, self._sent - 1)
         self._moved.set()
@@ -99,19 +133,39 @@ class RecordBuffer:
 
     def replace(self, turn_seq: int, body: RecordBody) -> None:
         """Say something else under this number, because what was said is refused for its content."""
-        for index, kept in enumerate(self._kept):
-            if kept.turn_seq == turn_seq:
-                self._kept[index] = Numbered(turn_seq, body, body.ByteSize())
-                self._bytes += body.ByteSize() - kept.size
+        if self.knows(turn_seq):
+            self._put(self._kept[turn_seq - self._first], body)
 
     def knows(self, turn_seq: int) -> bool:
         """Whether this record can be sent (again)."""
-        return bool(self._kept) and self._kept[0].turn_seq <= turn_seq <= self._kept[-1].turn_seq
+        return self._first <= turn_seq <= self.last_turn_seq
 
     def fail(self, error: Exception) -> None:
         """Nothing more will be stored."""
         self._failure = self._failure or error
         self._moved.set()
+
+    @property
+    def _first(self) -> int:
+        return self.last_turn_seq - len(self._kept) + 1
+
+    async def _keep(self, slot: Slot) -> None:
+        self._raise_failure()
+        while self._kept and not self._has_room(slot.size):
+            await self._until_moved()
+        self.last_turn_seq += 1
+        self._kept.append(slot)
+        self._bytes += slot.size
+
+    def _put(self, slot: Slot, body: RecordBody) -> None:
+        self._bytes += body.ByteSize() - slot.size
+        slot.body, slot.size = body, body.ByteSize()
+
+    def _remove(self, slot: Slot) -> None:
+        self._kept.remove(slot)
+        self._bytes -= slot.size
+        self._moved.set()
+        self._changed()
 
     def _has_room(self, size: int) -> bool:
         return len(self._kept) < self._max_records and self._bytes + size <= self._max_bytes

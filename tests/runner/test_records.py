@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from services.runner.records import MAX_RECORD_BYTES, RecordBuffer
-from tests.runner.samples import message
+from tests.runner.samples import message, tool_call
 
 
 def buffer(**bounds: int) -> RecordBuffer:
@@ -116,3 +116,67 @@ async def test_an_oversize_record_becomes_an_error_under_its_number() -> None:
     assert error.code == "RECORD_TOO_LARGE"
     assert error.metadata["kind"] == "agent_message"
     assert int(error.metadata["bytes"]) > MAX_RECORD_BYTES
+
+
+async def test_nothing_behind_a_reserved_slot_is_sent_before_it_is_settled() -> None:
+    changes = 0
+
+    def changed() -> None:
+        nonlocal changes
+        changes += 1
+
+    records = RecordBuffer(changed)
+    await records.add(message("1"))
+    slot = await records.reserve(message("question"))
+    await records.add(message("3"))
+    reaching = asyncio.create_task(records.reached(slot))
+    assert taken(records) == [1]
+    await asyncio.sleep(0)
+    assert not reaching.done()
+    records.acknowledge(1)
+    assert await reaching == 2
+    assert not records.has_unsent
+    before = changes
+    records.settle(slot)
+    assert changes > before
+    assert taken(records) == [3]
+
+
+async def test_a_withdrawn_slot_leaves_no_gap() -> None:
+    records = buffer()
+    first = await records.reserve(message("first question"))
+    second = await records.reserve(message("second question"))
+    await records.add(message("text"))
+    records.withdraw(first)
+    assert await records.reached(second) == 1
+    records.settle(second)
+    assert taken(records) == [2]
+    records.acknowledge(2)
+    await records.flush()
+    assert records.last_turn_seq == 2
+
+
+async def test_another_record_takes_the_place_of_a_refused_question() -> None:
+    records = buffer()
+    slot = await records.reserve(message("refused"))
+    await records.add(message("next"))
+    records.fill(slot, tool_call("instead"))
+    kept = [records.take(), records.take()]
+    assert [record.turn_seq for record in kept if record] == [1, 2]
+    assert kept[0] is not None
+    assert kept[0].body.HasField("tool_call")
+
+
+async def test_flush_waits_for_reserved_slots_and_a_failure_reaches_their_owners() -> None:
+    records = buffer()
+    await records.add(message("1"))
+    slot = await records.reserve(message("question"))
+    waiting = [asyncio.create_task(records.flush()), asyncio.create_task(records.reached(slot))]
+    records.acknowledge(1)
+    assert await waiting[1] == 2
+    assert not waiting[0].done()
+    records.fail(KeyError("gone"))
+    with pytest.raises(KeyError):
+        await waiting[0]
+    with pytest.raises(KeyError):
+        await records.reached(slot)
