@@ -90,6 +90,14 @@ class Client:
         request = session_pb2.ListTurnsRequest(session_id=session_id, **fields)
         return await _told(self._stub.ListTurns(request, **self._options))
 
+    async def stop(self, session_id: str, turn_id: str = "", **fields: Any) -> session_pb2.StopTurnResponse:
+        request = session_pb2.StopTurnRequest(session_id=session_id, expected_turn_id=turn_id, **fields)
+        return await _told(self._stub.StopTurn(request, **self._options))
+
+    async def get_command(self, session_id: str, command_id: str, **fields: Any) -> session_pb2.Command:
+        request = session_pb2.GetCommandRequest(session_id=session_id, command_id=command_id, **fields)
+        return (await _told(self._stub.GetCommand(request, **self._options))).command
+
 
 async def _told(call: Awaitable[T]) -> T:
     try:

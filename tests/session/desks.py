@@ -34,6 +34,8 @@ from services.session.records import Record
 from services.session.requests import RequestKey
 from services.session.servicers.journal import JournalServicer
 from services.session.store.fence import Fence
+from services.session.store.history import HistoryStore
+from services.session.store.interactions import InteractionStore
 from services.session.store.journal import JournalStore
 from services.session.store.records import RecordStore
 from services.session.store.sessions import SessionStore
@@ -75,18 +77,23 @@ class Desk:
     clock: Clock
     keys: OwnKeys = field(default_factory=OwnKeys)
     owner_keys: KeySource | None = None
+    interaction_timeout: float = 3600.0
     changed: list[SessionKey] = field(default_factory=list)
     listeners: list[Callable[[str, str], None]] = field(default_factory=list)
     channel: grpc.aio.Channel = field(init=False)
     appending: asyncio.Task[None] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.writer = Writer(self.database, self._on_changed)
+        self.fence = Fence(GrantVerifier(self.owner_keys or self.keys, self.clock))
         self.journal = JournalStore(
-            Writer(self.database, self._on_changed),
-            Fence(GrantVerifier(self.owner_keys or self.keys, self.clock)),
+            self.writer,
+            self.fence,
             limits=LIMITS,
             preparing_timeout=PREPARING,
+            interaction_timeout=self.interaction_timeout,
         )
+        self.interactions = InteractionStore(self.database, self.writer)
         self.appender = Appender(self.journal)
         self.turns = TurnStore(self.database)
         self.records = RecordStore(self.database)
@@ -100,7 +107,8 @@ class Desk:
     async def serving(self) -> AsyncIterator[Desk]:
         """Serve the journal on a free port."""
         server = ServiceServer(ServiceSettings(listen="127.0.0.1:0", shutdown_grace=0.2), name="session")
-        servicer = JournalServicer(self.journal, self.appender, self.turns)
+        histories = HistoryStore(self.database, self.fence)
+        servicer = JournalServicer(self.journal, self.appender, self.turns, self.interactions, histories)
         server.add(
             partial(add_JournalServiceServicer_to_server, servicer), "moorage.session.v1.JournalService"
         )
@@ -219,6 +227,15 @@ class Holder:
         fields.setdefault("end_reason", turn_pb2.END_REASON_AGENT_ENDED)
         return await told(self.stub.FinishTurn(journal_pb2.FinishTurnRequest(**self.names, **fields)))
 
+    async def ask(
+        self, turn_seq: int, interaction_id: str = "q1", **fields: Any
+    ) -> journal_pb2.OpenInteractionResponse:
+        """Ask whether a tool call may run."""
+        request = journal_pb2.OpenInteractionRequest(
+            **self.names, turn_seq=turn_seq, interaction=question(interaction_id, **fields)
+        )
+        return await told(self.stub.OpenInteraction(request))
+
     async def append(self, *numbers: int, prefix: str = "text") -> list[int | str]:
         """Append pieces of text in one request: for each its seq, or the reason why not."""
         return await append(self.desk, [self.item(number, f"{prefix} {number}") for number in numbers])
@@ -232,6 +249,20 @@ def message(text: str) -> record_pb2.RecordBody:
     """A piece of an agent's answer."""
     block = content_pb2.ContentBlock(text=content_pb2.TextContent(text=text))
     return record_pb2.RecordBody(agent_message=record_pb2.AgentMessage(message_id="m1", content=block))
+
+
+def question(interaction_id: str, **fields: Any) -> record_pb2.InteractionOpened:
+    """Whether a tool call may run: `yes` or `no`."""
+    values: dict[str, Any] = {
+        "kind": record_pb2.INTERACTION_KIND_PERMISSION,
+        "title": "Run make?",
+        "tool_call_id": "call_1",
+        "options": [
+            record_pb2.InteractionOption(option_id="yes", name="Run it", kind="allow_once"),
+            record_pb2.InteractionOption(option_id="no", name="Do not", kind="reject_once"),
+        ],
+    }
+    return record_pb2.InteractionOpened(interaction_id=interaction_id, **{**values, **fields})
 
 
 async def append(desk: Desk, items: Iterable[journal_pb2.RecordAppend]) -> list[int | str]:

@@ -13,15 +13,27 @@ from moorage.runner.v1.runner_pb2_grpc import RunnerServiceServicer, add_RunnerS
 Context = grpc.aio.ServicerContext[Any, Any]
 Act = Callable[[runner_pb2.DispatchTurnRequest], Awaitable[None]]
 
+StopAct = Callable[[runner_pb2.DeliverStopRequest], Awaitable[None]]
+
 ACCEPTED = runner_pb2.DISPATCH_RESULT_ACCEPTED
 
 
 class FakeRunner(RunnerServiceServicer):
-    """Answers `result`, after `act`; `asked` and `traceparents` have an entry per dispatch."""
+    """Answers `result`, after `act`; `asked` and `traceparents` have an entry per dispatch.
+
+    It answers `stop_result` to Stops, after `stop_act`; `stops` and `stop_traceparents` have an
+    entry for each of them, `settled` one for each SettleTurn.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.holder = f"{name}/1"
         self.endpoint = ""
+        self.stop_result = runner_pb2.DELIVERY_RESULT_ACCEPTED
+        self.stop_act: StopAct | None = None
+        self.stops: list[runner_pb2.DeliverStopRequest] = []
+        self.stop_traceparents: list[str] = []
+        self.settled: list[runner_pb2.SettleTurnRequest] = []
         self.result = ACCEPTED
         self.act: Act | None = None
         self.asked: list[runner_pb2.DispatchTurnRequest] = []
@@ -32,7 +44,7 @@ class FakeRunner(RunnerServiceServicer):
         """Session and turn of each dispatch."""
         return [f"{request.session_id}/{request.turn_id}" for request in self.asked]
 
-    async def DispatchTurn(  # noqa: N802
+    async def DispatchTurn(
         self, request: runner_pb2.DispatchTurnRequest, context: Context
     ) -> runner_pb2.DispatchTurnResponse:
         headers = dict(context.invocation_metadata() or ())
@@ -40,12 +52,28 @@ class FakeRunner(RunnerServiceServicer):
         self.traceparents.append(str(headers.get("traceparent", "")))
         if self.act is not None:
             await self.act(request)
-        return runner_pb2.DispatchTurnResponse(result=self.result, holder=f"{self.name}/1")
+        return runner_pb2.DispatchTurnResponse(result=self.result, holder=self.holder)
 
-    async def ListExecutions(  # noqa: N802
+    async def DeliverStop(
+        self, request: runner_pb2.DeliverStopRequest, context: Context
+    ) -> runner_pb2.DeliverStopResponse:
+        headers = dict(context.invocation_metadata() or ())
+        self.stops.append(request)
+        self.stop_traceparents.append(str(headers.get("traceparent", "")))
+        if self.stop_act is not None:
+            await self.stop_act(request)
+        return runner_pb2.DeliverStopResponse(result=self.stop_result, holder=self.holder)
+
+    async def SettleTurn(
+        self, request: runner_pb2.SettleTurnRequest, context: Context
+    ) -> runner_pb2.SettleTurnResponse:
+        self.settled.append(request)
+        return runner_pb2.SettleTurnResponse(result=runner_pb2.DELIVERY_RESULT_ACCEPTED, holder=self.holder)
+
+    async def ListExecutions(
         self, request: runner_pb2.ListExecutionsRequest, context: Context
     ) -> runner_pb2.ListExecutionsResponse:
-        return runner_pb2.ListExecutionsResponse(holder=f"{self.name}/1")
+        return runner_pb2.ListExecutionsResponse(holder=self.holder)
 
 
 @contextlib.asynccontextmanager

@@ -14,6 +14,7 @@ async def counts(database_url: str) -> dict[str, int]:
             SELECT (SELECT count(*) FROM session.sessions) AS sessions,
                    (SELECT count(*) FROM session.turns) AS turns,
                    (SELECT count(*) FROM session.records) AS records,
+                   (SELECT count(*) FROM session.commands) AS commands,
                    (SELECT count(*) FROM session.request_ids) AS request_ids,
                    (SELECT sum(head_seq) FROM session.sessions) AS head_seqs
             """
