@@ -47,9 +47,10 @@ class ProcessEnd:
 class Process:
     """One task reads the stream and another writes it, so that no caller's cancellation cuts it."""
 
-    def __init__(self, call: ExecCall, clock: Clock) -> None:
-        """Nothing has been sent on the call yet."""
+    def __init__(self, call: ExecCall, clock: Clock, *, merged: bool = False) -> None:
+        """Nothing has been sent on the call yet. `merged`: what it says on stderr is read with stdout."""
         self._call = call
+        self._merged = merged
         self._clock = clock
         self._stdin = _Outgoing(call)
         self._stdout = Pipe()
@@ -176,6 +177,8 @@ class Process:
     async def _take(self, message: workspace_pb2.ExecResponse) -> None:
         if message.HasField("stdout"):
             await self._stdout.put(message.stdout)
+        elif message.HasField("stderr") and self._merged:
+            await self._stdout.put(message.stderr)
         elif message.HasField("stderr"):
             self._stderr.add(message.stderr)
         elif message.HasField("started") and not self._started.done():
@@ -193,11 +196,16 @@ class Processes:
         self._clock = clock
 
     @asynccontextmanager
-    async def start(self, endpoint: str, start: workspace_pb2.ExecStart) -> AsyncIterator[Process]:
-        """A process that lives as long as the block at most; `started` tells whether it began."""
+    async def start(
+        self, endpoint: str, start: workspace_pb2.ExecStart, *, merged: bool = False
+    ) -> AsyncIterator[Process]:
+        """A process that lives as long as the block at most; `started` tells whether it began.
+
+        `merged`: stdout and stderr are one output.
+        """
         stub: WorkspaceServiceAsyncStub = WorkspaceServiceStub(self._channels.to(endpoint))
         call = stub.Exec()
-        process = Process(call, self._clock)
+        process = Process(call, self._clock, merged=merged)
         try:
             async with background(process.run(start)):
                 yield process
