@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 from services.common.clock import Clock
 from services.common.errors import MoorageError
+from services.common.failpoints import failpoint
 from services.common.logs import get_logger
 from services.common.telemetry import use_traceparent
 from services.session.claims import ATTEMPT, HOLD, ClaimLoop, back_off
@@ -90,6 +91,7 @@ class StopDelivery:
             return False
         if not await self._store.count(claim):
             return False
+        await failpoint("session.deliver_stop.before_send")
         accepted = await self._adapter.send(route, claim)
         _log.info("Stop delivered", runner=route.holder, accepted=accepted, **_names(claim))
         return accepted
