@@ -47,6 +47,16 @@ class RunnerSettings(ServiceSettings):
     terminate_timeout: PositiveSeconds = Field(
         2.0, description="for the agent to exit after TERM, before it is killed"
     )
+    park_timeout: PositiveSeconds = Field(
+        600.0, description="that an agent is kept alive after its turn, for the next one"
+    )
+    park_limit: int = Field(20, description="most agents kept alive between turns", ge=0)
+    history_bytes: int = Field(
+        64 * 1024,
+        description="of what was said before, told to an agent that cannot know it",
+        gt=0,
+        le=1024 * 1024,
+    )
     drain_timeout: Seconds = Field(
         30.0, description="that running turns have at shutdown before they are stopped"
     )

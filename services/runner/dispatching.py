@@ -1,8 +1,9 @@
-"""Takes turns: registers, leases, drives, gives back, unregisters (T4), each in a task of its own."""
+"""Takes turns: registers, leases, drives, parks or gives back, unregisters (T4), each in a task of its own."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -12,14 +13,16 @@ from services.common.clock import Clock
 from services.common.logs import bind, get_logger
 from services.common.telemetry import use_traceparent
 from services.fencing.errors import LeaseHeld
-from services.runner.endings import TurnAbandoned
-from services.runner.executions import Execution, Executions
+from services.runner.endings import TurnAbandoned, TurnRefused
+from services.runner.executions import GOING, Execution, Executions, TurnInProgress, resource_of
 from services.runner.holds import Hold, Holds
 from services.runner.interrupts import time_limit
+from services.runner.park import Park
 
 _log: Final = get_logger(__name__)
-# A turn that has ended for its client leaves its runner within this time, mostly.
-_GOING: Final = 2.0
+
+# Carries a held turn to its end; whether the hold's runtime may stay.
+Drive = Callable[[Execution, Hold], Awaitable[bool]]
 
 
 class Answer(enum.Enum):
@@ -40,19 +43,23 @@ class Dispatched:
 
 
 class Dispatching:
-    """The runner's turns, each from its dispatch until nothing of it is left."""
+    """The runner's turns, each from its dispatch until its hold is parked or nothing of it is left."""
 
     def __init__(
         self,
         executions: Executions,
         holds: Holds,
-        drive: Callable[[Execution, Hold], Awaitable[None]],
+        park: Park[Hold],
+        drive: Drive,
+        settle: Drive,
         clock: Clock,
     ) -> None:
-        """`drive` carries a leased turn to its end."""
+        """`drive` runs turns, `settle` ends those that were begun here and are not run."""
         self._executions = executions
         self._holds = holds
+        self._park = park
         self._drive = drive
+        self._settle = settle
         self._clock = clock
         self._tasks: asyncio.TaskGroup | None = None
         self._draining = False
@@ -74,56 +81,108 @@ class Dispatching:
 
         The turn does not depend on this call: a caller who goes away changes nothing.
         """
-        if current := self._executions.find(project, session_id):
-            if current.attempt.turn_id == turn_id:
-                return await _answer(current)
-            await self._until_gone(current)
+        if (current := self._executions.find(project, session_id)) and current.attempt.turn_id == turn_id:
+            return await _answer(current)
+        await self._until_free(project, session_id)
         if self._draining or self._tasks is None:
             return Dispatched(Answer.DRAINING)
-        if self._executions.full or self._executions.find(project, session_id):
+        if not self._has_room(project, session_id):
             return Dispatched(Answer.FULL)
         execution = self._executions.register(project, session_id, turn_id, traceparent)
-        self._tasks.create_task(self._execute(execution))
+        self._begin(self._tasks, execution, self._park.take(execution.attempt.resource), self._drive)
         return await _answer(execution)
 
-    async def _until_gone(self, execution: Execution) -> None:
-        """The next turn may come before the one that has ended is cleared away."""
-        if not execution.finishing:
-            return
-        try:
-            async with time_limit(self._clock, _GOING, TimeoutError):
-                await execution.gone.wait()
-        except TimeoutError:
-            return
+    async def settle(self, project: str, session_id: str, turn_id: str, attempt_id: str) -> bool:
+        """End a turn that was begun here and is not run; whether it is this process's to end.
 
-    async def _execute(self, execution: Execution) -> None:
+        A turn that is run after all, or ended already, is left alone. TurnInProgress when
+        another one of the session is run.
+        """
+        if (current := self._executions.find(project, session_id)) and current.attempt.turn_id == turn_id:
+            return True
+        await self._executions.until_over(project, session_id)
+        if current := self._executions.find(project, session_id):
+            raise TurnInProgress(session_id=session_id, turn_id=current.attempt.turn_id)
+        hold = self._park.take(resource_of(project, session_id))
+        if hold is None or self._tasks is None:
+            return False
+        execution = self._executions.register(project, session_id, turn_id, "", attempt_id)
+        self._begin(self._tasks, execution, hold, self._settle)
+        return True
+
+    async def _until_free(self, project: str, session_id: str) -> None:
+        """The next turn may come before the one that has ended, or its runtime, is cleared away."""
+        await self._executions.until_over(project, session_id)
+        with contextlib.suppress(TimeoutError):
+            async with time_limit(self._clock, GOING, TimeoutError):
+                await self._park.until_left(resource_of(project, session_id))
+
+    def _has_room(self, project: str, session_id: str) -> bool:
+        resource = resource_of(project, session_id)
+        if self._executions.find(project, session_id) or self._park.is_leaving(resource):
+            return False
+        if self._executions.full:
+            # Another runner may have room, and can have it once the lease is given back.
+            self._park.dismiss(resource, "the runner is full")
+            return False
+        return True
+
+    def _begin(self, tasks: asyncio.TaskGroup, execution: Execution, hold: Hold | None, drive: Drive) -> None:
+        """A parked hold is its execution's from here on: nobody can come between."""
+        if hold is not None:
+            self._hand_over(hold, execution)
+        tasks.create_task(self._execute(execution, hold, drive))
+
+    def _hand_over(self, hold: Hold, execution: Execution) -> None:
+        hold.watched_by(execution.hold.interrupt)
+        execution.accept(hold.lease.token)
+
+    async def _execute(self, execution: Execution, hold: Hold | None, drive: Drive) -> None:
         attempt = execution.attempt
         bind(project=attempt.project, session=attempt.session_id, turn=attempt.turn_id)
         try:
             with use_traceparent(execution.traceparent):
-                if hold := await self._take(execution):
-                    await self._drive_held(execution, hold)
-                    await hold.give_back()
+                if hold := hold or await self._take(execution):
+                    await self._use(execution, hold, drive)
+        except Exception as error:  # noqa: BLE001 (the lease then ends by itself; the others go on)
+            _log.error("a lease was not given back because of an unexpected error", exc_info=error)
         finally:
             self._executions.unregister(execution)
 
     async def _take(self, execution: Execution) -> Hold | None:
         try:
-            hold = await self._holds.take(execution.attempt.resource, execution.hold.interrupt)
+            hold = await self._holds.take(execution.attempt.resource)
         except Exception as error:  # noqa: BLE001 (whoever dispatched is told)
             execution.refuse(error)
             return None
-        execution.accept(hold.lease.token)
+        self._hand_over(hold, execution)
         return hold
 
-    async def _drive_held(self, execution: Execution, hold: Hold) -> None:
+    async def _use(self, execution: Execution, hold: Hold, drive: Drive) -> None:
+        try:
+            stays = await self._drive_held(execution, hold, drive)
+            if stays and self._park.is_open:
+                self._park.put(hold)
+            elif stays:
+                await hold.retire()
+            else:
+                await hold.give_back()
+        except BaseException:
+            await hold.cut()
+            raise
+
+    async def _drive_held(self, execution: Execution, hold: Hold, drive: Drive) -> bool:
         try:
             async with execution.hold:
-                await self._drive(execution, hold)
+                return await drive(execution, hold)
+        except TurnRefused as error:
+            _log.info("the turn was not begun", cause=str(error))
+            return hold.runtime is not None
         except TurnAbandoned as error:
             _log.warning("the turn was given up", cause=str(error))
         except Exception as error:  # noqa: BLE001 (one turn's fault must not end the others)
             _log.error("the turn was given up because of an unexpected error", exc_info=error)
+        return False
 
 
 async def _answer(execution: Execution) -> Dispatched:

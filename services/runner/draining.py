@@ -1,4 +1,4 @@
-"""The end of a runner: its turns finish, or are stopped, or are given up (F11)."""
+"""The end of a runner: parked runtimes end, turns finish, or are stopped, or are given up (F11)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from services.common.logs import get_logger
 from services.runner.dispatching import Dispatching
 from services.runner.endings import TurnAbandoned, TurnStopped
 from services.runner.executions import Executions
+from services.runner.holds import Hold
 from services.runner.interrupts import time_limit
+from services.runner.park import Park
 from services.runner.registration import Registration
 
 _log: Final = get_logger(__name__)
@@ -25,6 +27,7 @@ class Drain:
         self,
         dispatching: Dispatching,
         executions: Executions,
+        park: Park[Hold],
         registration: Registration,
         clock: Clock,
         *,
@@ -34,6 +37,7 @@ class Drain:
         """Turns may go on for `grace` seconds; stopping them takes at most `stopping` seconds."""
         self._dispatching = dispatching
         self._executions = executions
+        self._park = park
         self._registration = registration
         self._clock = clock
         self._grace = grace
@@ -42,7 +46,7 @@ class Drain:
     async def run(self) -> None:
         """Return when nothing is executed and the runner's own lease is given back."""
         self._dispatching.stop_taking()
-        await asyncio.gather(self._registration.release(), self._empty())
+        await asyncio.gather(self._registration.release(), self._park.close(), self._empty())
 
     async def _empty(self) -> None:
         if await self._is_empty_within(self._grace):

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from opentelemetry import trace
+from typing import Final
 
+from moorage.common.v1.turn_pb2 import RuntimeAfter
+
+from services.common.failpoints import failpoint
+from services.common.logs import get_logger
 from services.common.telemetry import tracer
+from services.runner.asking import Asking
 from services.runner.clients.appends import Appender
 from services.runner.clients.journal import JournalClient
+from services.runner.endings import Ending, missing
 from services.runner.executions import Execution
 from services.runner.holds import Hold
+from services.runner.interrupts import background
 from services.runner.phases import Workshop
 from services.runner.turns import TurnRun
+
+_log: Final = get_logger(__name__)
 
 
 class Driver:
@@ -22,23 +31,44 @@ class Driver:
         self._journal = journal
         self._appender = appender
 
-    async def drive(self, execution: Execution, hold: Hold) -> None:
-        """Run the turn to its end and have that stored; raises TurnAbandoned when it may not go on."""
-        with tracer().start_as_current_span("turn", attributes=_attributes(execution)) as span:
-            await self._drive(execution, hold, span)
+    async def drive(self, execution: Execution, hold: Hold) -> bool:
+        """Run the turn to its end and have that stored; whether the hold's runtime may stay.
 
-    async def _drive(self, execution: Execution, hold: Hold, span: trace.Span) -> None:
+        Raises TurnRefused when it cannot be begun, TurnAbandoned when it may not go on.
+        """
+        with tracer().start_as_current_span("turn", attributes=_attributes(execution)) as span:
+            ending = await self._drive(execution, hold)
+            span.set_attribute("moorage.end_reason", ending.reason_name)
+        return ending.runtime_after == RuntimeAfter.RUNTIME_AFTER_WARM
+
+    async def _drive(self, execution: Execution, hold: Hold) -> Ending:
         attempt, lease = execution.attempt, hold.lease
         journal = self._journal.of(attempt, lease)
         begun = await journal.begin()
+        await failpoint("runner.begin_turn.after")
         async with self._appender.records(attempt, lease, execution.hold.interrupt) as records:
-            turn = TurnRun(self._workshop, execution, hold, journal, begun, records)
-            ending = await turn.run()
-            await records.flush()
-            execution.finishing = True
-            await journal.finish(ending, records.last_turn_seq)
+            asking = Asking(journal, records, execution)
+            turn = TurnRun(self._workshop, execution, hold, journal, begun, records, asking)
+            async with background(asking.store(), asking.tell()):
+                ending = await turn.run()
+                await records.flush()
+            await self._finish(execution, hold, ending, records.last_turn_seq)
+        _log.info("turn ended", end_reason=ending.reason_name, records=records.last_turn_seq)
+        return ending
+
+    async def settle(self, execution: Execution, hold: Hold) -> bool:
+        """End a turn that was begun under this lease and is not run; nothing of it may live on (F9)."""
+        await hold.end_runtime()
+        await self._finish(execution, hold, missing(), 0)
+        return False
+
+    async def _finish(self, execution: Execution, hold: Hold, ending: Ending, last_turn_seq: int) -> None:
+        execution.finishing = True
+        await failpoint("runner.finish_turn.before")
+        await self._journal.of(execution.attempt, hold.lease).finish(ending, last_turn_seq)
         execution.settled = True
-        span.set_attribute("moorage.end_reason", ending.reason_name)
+        hold.used_at = self._workshop.clock.boottime()
+        await failpoint("runner.finish_turn.after")
 
 
 def _attributes(execution: Execution) -> dict[str, str]:

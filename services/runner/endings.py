@@ -16,16 +16,21 @@ from moorage.common.v1.turn_pb2 import (
 )
 
 from services.common.errors import (
+    Aborted,
     Cancelled,
     DeadlineExceeded,
+    FailedPrecondition,
     Internal,
     MoorageError,
+    NotFound,
     ResourceExhausted,
     Unavailable,
     as_text,
 )
 from services.runner.texts import storable
 
+# Refusals which say that what is asked for does not fit what is stored.
+_STATE: Final = (NotFound, FailedPrecondition, Aborted)
 # Of these nobody can tell whether the call took effect, and another try may succeed.
 UNCERTAIN: Final = (Unavailable, DeadlineExceeded, Cancelled, ResourceExhausted, Internal)
 # Refusals which say that somebody else may drive the session, or will.
@@ -66,13 +71,24 @@ class TurnAbandoned(Exception):
         return cls(f"{error.reason_name}: {error}")
 
 
+class TurnRefused(Exception):
+    """The turn cannot be begun, because of its state or its session's; nothing has happened (T4)."""
+
+
 class TurnStopped(Exception):
     """Somebody wants the turn to end; it ends STOPPED."""
 
-    def __init__(self, reason: EndReason.ValueType) -> None:
-        """`reason` is one of those that belong to STOPPED."""
+    def __init__(self, reason: EndReason.ValueType, *, command_id: str = "", traceparent: str = "") -> None:
+        """`reason` is one of those that belong to STOPPED; a Stop has a command and a trace."""
         super().__init__(EndReason.Name(reason))
         self.reason = reason
+        self.command_id = command_id
+        self.traceparent = traceparent
+
+    @property
+    def reason_name(self) -> str:
+        """The reason without its prefix."""
+        return EndReason.Name(self.reason).removeprefix(_PREFIX)
 
 
 class TurnFailed(Exception):
@@ -96,3 +112,19 @@ class TurnFailed(Exception):
         """As FinishTurn says it."""
         error = TurnError(code=self.code, message=str(self), metadata=self.metadata)
         return Ending(TurnState.TURN_STATE_FAILED, self.reason, error=error)
+
+
+def refusal(error: MoorageError) -> TurnRefused | TurnAbandoned:
+    """What it means that a turn was not begun: its state forbids it, or the session is not this holder's."""
+    if isinstance(error, _STATE) and error.reason not in NOT_OURS:
+        return TurnRefused(f"{error.reason_name}: {error}")
+    return TurnAbandoned.after(error)
+
+
+def missing() -> Ending:
+    """Of a turn that was begun under this lease and is not run: nobody can tell how far it came (F9)."""
+    return Ending(
+        TurnState.TURN_STATE_LOST,
+        EndReason.END_REASON_EXECUTION_MISSING,
+        runtime_after=RuntimeAfter.RUNTIME_AFTER_ENDED,
+    )

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from moorage.common.v1.errors_pb2 import ErrorReason
 from moorage.common.v1.turn_pb2 import TurnPhase
 
 from services.common.clock import Clock
+from services.common.errors import FailedPrecondition
 from services.common.validation import mint_id
-from services.runner.interrupts import Interruption
+from services.runner.interrupts import Interruption, time_limit
+from services.runner.questions import Questions
+
+# A turn that has ended for its client, or a runtime that is being ended, is gone within this time, mostly.
+GOING: Final = 2.0
+
+
+class TurnInProgress(FailedPrecondition):
+    """turn {turn_id} of session {session_id} is in progress on this runner"""
+
+    reason = ErrorReason.ERROR_REASON_TURN_IN_PROGRESS
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,17 +40,20 @@ class Attempt:
     @property
     def resource(self) -> str:
         """The name of the session's lease."""
-        return f"projects/{self.project}/sessions/{self.session_id}"
+        return resource_of(self.project, self.session_id)
 
 
 class Execution:
     """A turn on this runner, from its registration until nothing of it is left."""
 
-    def __init__(self, attempt: Attempt, traceparent: str, accept_time: datetime) -> None:
+    def __init__(
+        self, attempt: Attempt, traceparent: str, accept_time: datetime, questions: Questions
+    ) -> None:
         """Registered, and nothing done yet."""
         self.attempt: Final = attempt
         self.traceparent: Final = traceparent
         self.accept_time: Final = accept_time
+        self.questions: Final = questions
         self.token = 0
         self.phase = TurnPhase.TURN_PHASE_WAITING_FOR_RUNNER
         # Interrupted when nothing may be written any more (F7).
@@ -50,6 +66,11 @@ class Execution:
         self.settled = False
         self.gone: Final = asyncio.Event()
         self._leased: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the turn is to end before its agent ends it: nothing new begins any more."""
+        return self.work.error is not None
 
     def accept(self, token: int) -> None:
         """The session is leased with this fencing token."""
@@ -67,6 +88,11 @@ class Execution:
         await asyncio.shield(self._leased)
 
 
+def resource_of(project: str, session_id: str) -> str:
+    """The name of a session's lease."""
+    return f"projects/{project}/sessions/{session_id}"
+
+
 class Executions:
     """All executions of this process, by project and session."""
 
@@ -82,18 +108,29 @@ class Executions:
         """The session's execution."""
         return self._by_session.get((project, session_id))
 
+    async def until_over(self, project: str, session_id: str) -> None:
+        """Return when nothing of the session's turn is left, if that has ended for its client, or after a while."""
+        execution = self.find(project, session_id)
+        if execution is None or not execution.finishing:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with time_limit(self._clock, GOING, TimeoutError):
+                await execution.gone.wait()
+
     @property
     def full(self) -> bool:
         """Whether the capacity is used up."""
         return len(self._by_session) >= self._capacity
 
-    def register(self, project: str, session_id: str, turn_id: str, traceparent: str) -> Execution:
-        """Take the session's place, which must be free."""
+    def register(
+        self, project: str, session_id: str, turn_id: str, traceparent: str, attempt_id: str = ""
+    ) -> Execution:
+        """Take the session's place, which must be free; without an attempt's id it is a new attempt."""
         key = (project, session_id)
         if key in self._by_session:
             raise ValueError(f"session {session_id} is executed already")
-        attempt = Attempt(project, session_id, turn_id, mint_id("attempt"))
-        execution = Execution(attempt, traceparent, self._clock.now())
+        attempt = Attempt(project, session_id, turn_id, attempt_id or mint_id("attempt"))
+        execution = Execution(attempt, traceparent, self._clock.now(), Questions(self._clock))
         self._by_session[key] = execution
         self._empty.clear()
         return execution

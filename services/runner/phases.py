@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from moorage.common.v1.turn_pb2 import EndReason, ResumeKind, TurnPhase
+from moorage.common.v1.turn_pb2 import EndReason, TurnPhase
 from moorage.session.v1.journal_pb2 import BeginTurnResponse, RunObservation
 
 from services.common.clock import Clock
@@ -15,9 +15,10 @@ from services.common.errors import MoorageError
 from services.common.failpoints import failpoint
 from services.common.telemetry import current_traceparent
 from services.runner.acp.content import acp_blocks
-from services.runner.acp.messages import AgentInfo, NativeSession, Prompt, PromptResult
+from services.runner.acp.messages import AgentInfo, Prompt, PromptResult
 from services.runner.clients.journal import TurnJournal
 from services.runner.endings import TurnFailed
+from services.runner.errands import Errands
 from services.runner.executions import Execution
 from services.runner.failures import start_failure
 from services.runner.holds import Hold
@@ -26,6 +27,8 @@ from services.runner.limits import LimitWatch
 from services.runner.listener import TurnListener
 from services.runner.places import Place, Preparation
 from services.runner.profiles import Profile
+from services.runner.questions import WAITS_FOR_AGENT
+from services.runner.resume import Resumed, Resumption, resumed_warm
 from services.runner.runtimes import Runtime, Runtimes
 from services.runner.texts import storable
 
@@ -52,6 +55,11 @@ class Workshop:
     runtimes: Runtimes
     profiles: Mapping[str, Profile]
     timeouts: PhaseTimeouts
+    # Of what was said before, at most, to an agent that cannot know it.
+    history_bytes: int
+    # Whether a runtime may stay after its turn.
+    may_park: Callable[[], bool]
+    errands: Callable[[Execution, Hold], Errands]
 
 
 class Phases:
@@ -65,8 +73,7 @@ class Phases:
         journal: TurnJournal,
         begun: BeginTurnResponse,
     ) -> None:
-        """Nothing has happened but BeginTurn."""
-        self.runtime: Runtime | None = None
+        """Nothing has happened but BeginTurn; the hold may have the runtime of the turn before."""
         self.prompt: Prompt | None = None
         self._workshop = workshop
         self._execution = execution
@@ -78,7 +85,7 @@ class Phases:
     @property
     def stderr(self) -> str:
         """The last that the agent said on stderr."""
-        return self.runtime.process.stderr if self.runtime else ""
+        return self._hold.runtime.process.stderr if self._hold.runtime else ""
 
     @property
     def login(self) -> str:
@@ -86,13 +93,16 @@ class Phases:
         profile = self._workshop.profiles.get(self._begun.agent.profile)
         return profile.login if profile else ""
 
-    async def run(self, runtimes: AsyncExitStack, listener: TurnListener, limits: LimitWatch) -> PromptResult:
-        """The agent's answer. The runtime lives until the stack is left."""
+    async def run(self, listener: TurnListener, limits: LimitWatch) -> PromptResult:
+        """The agent's answer. The runtime is left to the hold."""
         profile = self._profile()
         place = await self._prepare()
-        info = await self._start(runtimes, profile, place, listener)
-        native = await self._load(info, place)
-        return await self._converse(info, native, limits)
+        listener.serve(place, profile, self._begun.agent)
+        resumed = await self._resume_warm()
+        if resumed is None:
+            await self._start(profile, place, listener)
+            resumed = await self._load()
+        return await self._converse(resumed, listener, limits)
 
     def _profile(self) -> Profile:
         name = self._begun.agent.profile
@@ -115,58 +125,87 @@ class Phases:
             await self._journal.report(phase, self._waiting_reason)
 
         async with self._phase(phase, "for the workspace", timeout):
-            return await self._workshop.preparation.run(
-                self._execution.attempt.project, self._begun, self._hold.lease, tell
+            await self._keep_if(self._fits)
+            keep = self._hold.runtime.exec_id if self._hold.runtime else ""
+            place = await self._workshop.preparation.run(
+                self._execution.attempt.project, self._begun, self._hold.lease, keep, tell
             )
+            await self._keep_if(lambda runtime: runtime.place == place)
+            return place
 
-    async def _start(
-        self, runtimes: AsyncExitStack, profile: Profile, place: Place, listener: TurnListener
-    ) -> AgentInfo:
+    def _fits(self, runtime: Runtime) -> bool:
+        """Whether this turn's agent is the one that was kept."""
+        return runtime.is_alive and runtime.agent == self._begun.agent
+
+    async def _keep_if(self, fits: Callable[[Runtime], bool]) -> None:
+        if self._hold.runtime is not None and not fits(self._hold.runtime):
+            await self._hold.end_runtime()
+
+    async def _resume_warm(self) -> Resumed | None:
+        """The kept agent, if it still answers."""
+        runtime = self._hold.runtime
+        if runtime is not None and runtime.native is not None and await runtime.mark():
+            return resumed_warm(runtime.native)
+        await self._keep_if(lambda _: False)
+        return None
+
+    async def _start(self, profile: Profile, place: Place, listener: TurnListener) -> None:
         observation = RunObservation(workspace_provider=place.provider)
         phase, timeout = TurnPhase.TURN_PHASE_STARTING_AGENT, self._workshop.timeouts.starting
         async with self._phase(phase, f"for the agent {profile.name} to start", timeout, observation):
-            environment = self._begun.agent.environment
-            starting = self._workshop.runtimes.start(self._hold, place, profile, environment, listener)
+            runtime = await self._hold.launch(self._workshop.runtimes, place, profile, self._begun.agent)
+            runtime.audience.listener = listener
             try:
-                self.runtime = await runtimes.enter_async_context(starting)
+                await runtime.open()
             except MoorageError as error:
                 raise start_failure(error, profile.install) from error
-            return await self.runtime.connection.initialize(timeout=timeout + _LATER)
+            runtime.info = await runtime.connection.initialize(timeout=timeout + _LATER)
 
-    async def _load(self, info: AgentInfo, place: Place) -> NativeSession:
-        observation = RunObservation(agent=storable(f"{info.name} {info.version}".strip()))
+    async def _load(self) -> Resumed:
+        runtime, info = self._agent
         phase, timeout = TurnPhase.TURN_PHASE_LOADING_SESSION, self._workshop.timeouts.loading
-        async with self._phase(phase, "for the agent to open its session", timeout, observation):
-            return await self._agent.connection.new_session(place.root, timeout=timeout + _LATER)
+        waiting_reason = "for the agent to open its session"
+        async with self._phase(phase, waiting_reason, timeout, RunObservation(agent=_named(info))):
+            resumption = Resumption(self._begun, self._journal, self._workshop.history_bytes)
+            await failpoint("runner.session.before_load")
+            resumed = await resumption.run(runtime, info, timeout + _LATER)
+        runtime.native = resumed.native
+        await runtime.mark()
+        return resumed
 
-    async def _converse(self, info: AgentInfo, native: NativeSession, limits: LimitWatch) -> PromptResult:
-        blocks = acp_blocks(self._begun.prompt, info.capabilities)
-        phase = TurnPhase.TURN_PHASE_PROMPTED
-        await self._journal.report(
-            phase, "for the agent", prompt_sent=True, observation=self._observation(native)
-        )
-        self._execution.phase = phase
+    async def _converse(self, resumed: Resumed, listener: TurnListener, limits: LimitWatch) -> PromptResult:
+        runtime, info = self._agent
+        blocks = [*resumed.context, *acp_blocks(self._begun.prompt, info.capabilities)]
+        await self._report_prompt(runtime, info, resumed)
         await failpoint("runner.prompt.before_send")
         traceparent = current_traceparent()
         meta = {"traceparent": traceparent} if traceparent else None
-        self.prompt = self._agent.connection.prompt(native.id, blocks, meta=meta)
-        async with background(limits.watch_silence(self._agent.process)):
+        runtime.audience.listener = listener
+        self.prompt = runtime.connection.prompt(resumed.native.id, blocks, meta=meta)
+        async with background(limits.watch_silence(runtime.process, self._execution.questions)):
+            if resumed.is_told:
+                await self._report_told(self.prompt)
             return await self.prompt.result
 
-    @property
-    def _agent(self) -> Runtime:
-        if self.runtime is None:
-            raise RuntimeError("no agent was started")
-        return self.runtime
+    async def _report_prompt(self, runtime: Runtime, info: AgentInfo, resumed: Resumed) -> None:
+        phase = TurnPhase.TURN_PHASE_PROMPTED
+        observation = RunObservation(agent=_named(info), workspace_provider=runtime.place.provider)
+        observation.MergeFrom(resumed.observation)
+        await self._journal.report(phase, WAITS_FOR_AGENT, prompt_sent=True, observation=observation)
+        self._execution.phase = phase
 
-    def _observation(self, native: NativeSession) -> RunObservation:
-        again = bool(self._begun.previous_turn_id)
-        return RunObservation(
-            resume_kind=ResumeKind.RESUME_KIND_FRESH,
-            resume_reason="the agent of the turn before was ended" if again else "first turn",
-            native_session_id=storable(native.id),
-            model=_model(native),
-        )
+    async def _report_told(self, prompt: Prompt) -> None:
+        """From now on there is a native session that knows what was said, for later turns to load."""
+        await prompt.flushed
+        native_session_id = storable(prompt.session_id)
+        await self._journal.report(observation=RunObservation(native_session_id=native_session_id))
+
+    @property
+    def _agent(self) -> tuple[Runtime, AgentInfo]:
+        runtime = self._hold.runtime
+        if runtime is None or runtime.info is None:
+            raise RuntimeError("no agent was started")
+        return runtime, runtime.info
 
     @asynccontextmanager
     async def _phase(
@@ -194,7 +233,5 @@ class Phases:
         )
 
 
-def _model(native: NativeSession) -> str:
-    models = native.raw.get("models")
-    current = models.get("currentModelId") if isinstance(models, dict) else None
-    return storable(current) if isinstance(current, str) else ""
+def _named(info: AgentInfo) -> str:
+    return storable(f"{info.name} {info.version}".strip())

@@ -44,16 +44,19 @@ class Preparation:
         self._workspaces = workspaces
         self._clock = clock
 
-    async def run(self, project: str, begun: BeginTurnResponse, lease: HeldLease, tell: Tell) -> Place:
+    async def run(
+        self, project: str, begun: BeginTurnResponse, lease: HeldLease, keep_exec_id: str, tell: Tell
+    ) -> Place:
         """The claimed place; TurnFailed when there will be none.
 
-        `tell` is told in words what is waited for, whenever that changes.
+        All processes of the session but those of the named exec are dead then. `tell` is told in
+        words what is waited for, whenever that changes.
         """
         failures = Failures("preparing a workspace")
         told = ""
         while True:
             try:
-                return await self._prepare(project, begun, lease)
+                return await self._prepare(project, begun, lease, keep_exec_id)
             except MoorageError as error:
                 obstacle = error
             if not _may_pass(obstacle):
@@ -64,9 +67,11 @@ class Preparation:
                 await tell(told)
             await self._wait(project, begun.workspace_id, failures)
 
-    async def _prepare(self, project: str, begun: BeginTurnResponse, lease: HeldLease) -> Place:
+    async def _prepare(
+        self, project: str, begun: BeginTurnResponse, lease: HeldLease, keep_exec_id: str
+    ) -> Place:
         found = await self._workspaces.resolve(project, begun.workspace_id, begun.binding)
-        await self._workspaces.claim(found.endpoint, lease.grant, project, begun.workspace_id)
+        await self._workspaces.claim(found.endpoint, lease.grant, project, begun.workspace_id, keep_exec_id)
         return Place(project, begun.workspace_id, found.root, found.endpoint, found.provider)
 
     async def _wait(self, project: str, workspace_id: str, failures: Failures) -> None:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from moorage.common.v1.turn_pb2 import RuntimeAfter, StopMethod
+from moorage.common.v1.turn_pb2 import StopMethod
+from moorage.session.v1.session_pb2 import AgentSpec
 from moorage.workspace.v1.workspace_pb2 import ExecStart
 
 from services.common.clock import Clock
 from services.common.telemetry import current_traceparent
+from services.fencing.leases import HeldLease
 from services.runner.acp.connection import AgentConnection
-from services.runner.acp.messages import AgentHandler
+from services.runner.acp.messages import AgentInfo, NativeSession
+from services.runner.audience import Audience
 from services.runner.clients.processes import Process, Processes
-from services.runner.holds import Hold
 from services.runner.interrupts import time_limit
 from services.runner.places import Place
 from services.runner.profiles import Profile, resolve_command
 
 # After a KILL only the workspace itself can be late.
 _KILL_TIMEOUT: Final = 5.0
-_BURY_TIMEOUT: Final = 2.0
+# For a workspace to look at processes and kill some, and to take what the agent still says.
+_SETTLE_TIMEOUT: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,37 +37,78 @@ class Patience:
     terminate: float
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeEnd:
-    """How a runtime ended, and whether that was seen."""
-
-    method: StopMethod.ValueType
-    after: RuntimeAfter.ValueType
-
-
 class Runtime:
-    """An agent at work under the lease that it was started under."""
+    """An agent at work under the lease that it was launched under, for one turn after the other.
+
+    `place` and `agent` are what it was launched for; `info` and `native` what it told.
+    """
 
     def __init__(
-        self, process: Process, connection: AgentConnection, hold: Hold, patience: Patience, clock: Clock
+        self,
+        process: Process,
+        place: Place,
+        agent: AgentSpec,
+        stack: AsyncExitStack,
+        patience: Patience,
+        clock: Clock,
     ) -> None:
-        """See Runtimes.start."""
+        """See Runtimes.launch."""
         self.process: Final = process
-        self.connection: Final = connection
-        self._hold = hold
+        self.place: Final = place
+        self.agent: Final = agent
+        self.audience: Final = Audience()
+        self.connection: Final = AgentConnection(process, self.audience)
+        self.exec_id = ""
+        self.info: AgentInfo | None = None
+        self.native: NativeSession | None = None
+        self._stack = stack
         self._patience = patience
         self._clock = clock
 
-    async def end(self) -> RuntimeEnd:
-        """Close, then TERM, then KILL, then cut the stream; returns when it is dead, or nobody knows."""
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can still be talked to."""
+        return self.process.end is None and not self.connection.is_closed
+
+    async def open(self) -> None:
+        """Return when the process runs and is listened to; raises what the workspace says when it cannot."""
+        self.exec_id = (await self.process.started()).exec_id
+        await self._stack.enter_async_context(self.connection)
+
+    async def died(self) -> None:
+        """Return when it cannot be talked to any more."""
+        await self.connection.wait_closed()
+
+    async def mark(self) -> bool:
+        """Draw the line between the agent's own processes and a turn's; False when it is dead or mute."""
+        try:
+            async with time_limit(self._clock, _SETTLE_TIMEOUT, TimeoutError):
+                await self.process.mark()
+        except (TimeoutError, ConnectionError):
+            return False
+        return self.is_alive
+
+    async def settle(self) -> bool:
+        """Whether it may stay warm: what it started for the turn is dead, all that it said was heard (S8)."""
+        try:
+            async with time_limit(self._clock, _SETTLE_TIMEOUT, TimeoutError):
+                await self.process.reap()
+                await self.connection.drained()
+        except (TimeoutError, ConnectionError):
+            return False
+        return self.is_alive
+
+    async def end(self) -> StopMethod.ValueType:
+        """Close, then TERM, then KILL, then cut the stream; how it ended, once it has or nobody knows."""
         await self.connection.close()
         self.process.discard()
         method = await self._ladder()
-        self._hold.ended(self.process.end)
-        buried = await self._hold.bury(_BURY_TIMEOUT)
-        return RuntimeEnd(
-            method, RuntimeAfter.RUNTIME_AFTER_ENDED if buried else RuntimeAfter.RUNTIME_AFTER_UNSPECIFIED
-        )
+        await self.cut()
+        return method
+
+    async def cut(self) -> None:
+        """Cut the stream at once: the workspace ends what is left. Nothing is to be had from it any more."""
+        await self._stack.aclose()
 
     async def _ladder(self) -> StopMethod.ValueType:
         process, patience = self.process, self._patience
@@ -74,10 +118,11 @@ class Runtime:
             return StopMethod.STOP_METHOD_AGENT_EXITED
         if await self._dies(lambda: process.signal("SIGTERM"), patience.terminate):
             return StopMethod.STOP_METHOD_TERMINATED
-        if not await self._dies(lambda: process.signal("SIGKILL"), _KILL_TIMEOUT):
-            process.cut()
-            await process.wait()
-        return StopMethod.STOP_METHOD_KILLED
+        if await self._dies(lambda: process.signal("SIGKILL"), _KILL_TIMEOUT):
+            return StopMethod.STOP_METHOD_KILLED
+        process.cut()
+        await process.wait()
+        return StopMethod.STOP_METHOD_RUNTIME_DESTROYED
 
     async def _dies(self, act: Callable[[], Awaitable[None]], seconds: float) -> bool:
         if self.process.end is not None:
@@ -93,7 +138,7 @@ class Runtime:
 
 
 class Runtimes:
-    """Starts agents."""
+    """Launches agents."""
 
     def __init__(self, processes: Processes, clock: Clock, patience: Patience) -> None:
         """One for all turns."""
@@ -101,37 +146,24 @@ class Runtimes:
         self._processes = processes
         self._clock = clock
 
-    @asynccontextmanager
-    async def start(
-        self,
-        hold: Hold,
-        place: Place,
-        profile: Profile,
-        environment: Mapping[str, str],
-        handler: AgentHandler,
-    ) -> AsyncIterator[Runtime]:
-        """A started agent, for as long as the block lasts; renewed grants are shown meanwhile.
+    async def launch(self, lease: HeldLease, place: Place, profile: Profile, agent: AgentSpec) -> Runtime:
+        """Have an agent started; renewed grants are shown for it from now on. To be opened; to be ended or cut.
 
-        Raises what the workspace says when the command cannot be started.
+        Never suspends, so whoever is interrupted has it, or it does not exist.
         """
-        start = _exec_start(hold, place, profile, environment)
-        async with self._processes.start(place.endpoint, start) as process:
-            hold.started(place)
-            try:
-                with hold.lease.followed_by(process.show):
-                    await process.started()
-                    async with AgentConnection(process, handler) as connection:
-                        yield Runtime(process, connection, hold, self.patience, self._clock)
-            finally:
-                hold.ended(process.end)
+        stack = AsyncExitStack()
+        start = _exec_start(lease, place, profile, agent)
+        process = await stack.enter_async_context(self._processes.start(place.endpoint, start))
+        stack.enter_context(lease.followed_by(process.show))
+        return Runtime(process, place, agent, stack, self.patience, self._clock)
 
 
-def _exec_start(hold: Hold, place: Place, profile: Profile, environment: Mapping[str, str]) -> ExecStart:
-    variables = {**profile.environment, **environment}
+def _exec_start(lease: HeldLease, place: Place, profile: Profile, agent: AgentSpec) -> ExecStart:
+    variables = {**profile.environment, **agent.environment}
     if traceparent := current_traceparent():
         variables["TRACEPARENT"] = traceparent
     return ExecStart(
-        grant=hold.lease.grant,
+        grant=lease.grant,
         project=place.project,
         workspace_id=place.workspace_id,
         command=resolve_command(profile),

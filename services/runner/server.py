@@ -17,6 +17,7 @@ from services.common.clock import SystemClock
 from services.common.errors import StartupRefused
 from services.common.serving import ServiceServer
 from services.fencing.loop import LeaseLoop, mint_holder
+from services.runner.answers import Answers
 from services.runner.clients.appends import Appender
 from services.runner.clients.journal import JournalClient
 from services.runner.clients.processes import Processes
@@ -25,8 +26,11 @@ from services.runner.config import RunnerSettings
 from services.runner.dispatching import Dispatching
 from services.runner.draining import Drain
 from services.runner.driver import Driver
+from services.runner.errands import Errands
 from services.runner.executions import Execution, Executions
-from services.runner.holds import Holds
+from services.runner.holds import Hold, Holds
+from services.runner.orders import Orders
+from services.runner.park import Park
 from services.runner.phases import PhaseTimeouts, Workshop
 from services.runner.places import Preparation
 from services.runner.profiles import Profile, ProfileError, load_profiles
@@ -107,31 +111,41 @@ def build(settings: RunnerSettings) -> Runner:
     appender = Appender(journal_channel, clock, settings.call_timeout)
     journal = JournalClient(journal_channel, clock, settings.call_timeout)
     workspaces = Workspaces(channels, settings.workspace_address, settings.call_timeout)
+    processes = Processes(channels, clock)
     holds = Holds(leases, workspaces, clock, ttl=settings.lease_ttl, endpoint=endpoint)
     patience = Patience(settings.cancel_timeout, settings.close_timeout, settings.terminate_timeout)
+    park: Park[Hold] = Park(clock, limit=settings.park_limit, window=settings.park_timeout)
     workshop = Workshop(
         clock=clock,
         preparation=Preparation(workspaces, clock),
-        runtimes=Runtimes(Processes(channels, clock), clock, patience),
+        runtimes=Runtimes(processes, clock, patience),
         profiles=profiles,
         timeouts=PhaseTimeouts(settings.prepare_timeout, settings.agent_start_timeout, settings.load_timeout),
+        history_bytes=settings.history_bytes,
+        may_park=lambda: park.is_open,
+        errands=partial(Errands, workspaces, processes, clock),
     )
     executions = Executions(clock, settings.capacity)
-    dispatching = Dispatching(executions, holds, Driver(workshop, journal, appender).drive, clock)
+    driver = Driver(workshop, journal, appender)
+    dispatching = Dispatching(executions, holds, park, driver.drive, driver.settle, clock)
     drain = Drain(
         dispatching,
         executions,
+        park,
         registration,
         clock,
         grace=settings.drain_timeout,
         stopping=patience.cancel + patience.close + patience.terminate + _SETTLEMENT,
     )
     server.add(
-        partial(add_RunnerServiceServicer_to_server, RunnerServicer(holder, dispatching, executions)),
+        partial(
+            add_RunnerServiceServicer_to_server,
+            RunnerServicer(holder, dispatching, executions, Orders(executions, park), Answers(executions)),
+        ),
         runner_pb2.DESCRIPTOR.services_by_name["RunnerService"].full_name,
     )
     server.readiness("registration", registration.ready)
-    loops: tuple[Loop, ...] = (leases.run, appender.run, dispatching.run, registration.run)
+    loops: tuple[Loop, ...] = (leases.run, appender.run, park.run, dispatching.run, registration.run)
     return Runner(server, holder, registration, executions, channels, loops, drain.run)
 
 

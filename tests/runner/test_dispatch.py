@@ -111,15 +111,24 @@ async def test_another_turn_of_a_busy_session_is_refused(talks: Talks, dispatche
     assert [execution.turn_id for execution in await dispatcher.executions()] == ["t"]
 
 
-async def test_the_next_turn_follows_at_once_under_a_higher_token(talks: Talks, stack: Stack) -> None:
+async def test_the_next_turn_follows_at_once_under_the_same_token(talks: Talks, stack: Stack) -> None:
     await stack.add_runner()
     await talks.create("s")
     turns = [await talks.run("s", f"t{number}", f"say {number}") for number in range(5)]
     assert [turn.state for turn in turns] == [turn_pb2.TURN_STATE_COMPLETED] * 5
+    assert len({turn.metadata.token for turn in turns}) == 1
+    assert turns[4].metadata.previous_turn_id == "t3"
+
+
+async def test_without_room_to_park_the_next_turn_follows_under_a_higher_token(
+    talks: Talks, stack: Stack
+) -> None:
+    await stack.add_runner(park_limit=0)
+    await talks.create("s")
+    turns = [await talks.run("s", f"t{number}", f"say {number}") for number in range(3)]
+    assert [turn.runtime_after for turn in turns] == [turn_pb2.RUNTIME_AFTER_ENDED] * 3
     tokens = [turn.metadata.token for turn in turns]
     assert tokens == sorted(set(tokens))
-    assert turns[4].metadata.previous_turn_id == "t3"
-    assert turns[4].metadata.resume_reason == "the agent of the turn before was ended"
 
 
 async def test_a_runner_takes_no_more_than_its_capacity(talks: Talks, stack: Stack) -> None:
@@ -161,7 +170,10 @@ async def test_a_turn_that_cannot_be_begun_leaves_nothing_behind(
     assert (await talks.run("s", "t", "say fine")).state == turn_pb2.TURN_STATE_COMPLETED
 
 
-async def test_the_lease_is_released_after_the_turn(talks: Talks, stack: Stack, runner: Any) -> None:
+async def test_the_lease_is_released_after_the_turn_when_nothing_is_parked(
+    talks: Talks, stack: Stack
+) -> None:
+    await stack.add_runner(park_limit=0)
     await talks.create("s")
     await talks.run("s", "t", "say fine")
 

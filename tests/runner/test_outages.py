@@ -138,7 +138,7 @@ async def test_the_agent_is_dead_before_the_turn_is_said_to_have_ended(
         assert request.runtime_after == turn_pb2.RUNTIME_AFTER_ENDED
 
     between.before["FinishTurn"] = look
-    await stack.add_runner(journal_address=between.endpoint)
+    await stack.add_runner(journal_address=between.endpoint, park_limit=0)
     await talks.create("s")
     assert (await talks.run("s", "t", "pid")).state == COMPLETED
     assert alive == [False]

@@ -21,7 +21,7 @@ async def test_a_turn_is_carried_out_and_recorded(stack: Stack, talks: Talks) ->
     assert turn.state == turn_pb2.TURN_STATE_COMPLETED, turn
     assert turn.end_reason == turn_pb2.END_REASON_AGENT_ENDED
     assert turn.stop_reason == "end_turn"
-    assert turn.runtime_after == turn_pb2.RUNTIME_AFTER_ENDED
+    assert turn.runtime_after == turn_pb2.RUNTIME_AFTER_WARM
     assert turn.prompt_sent
     assert turn.usage.output_tokens == 3
     assert turn.metadata.runner_id == runner.holder

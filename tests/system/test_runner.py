@@ -121,8 +121,8 @@ async def test_sigterm_lets_a_turn_finish(stack: Stack, talks: Talks, tmp_path: 
     ("words", "method", "stop_reason"),
     [
         ("sleep 600", turn_pb2.STOP_METHOD_AGENT_CONFIRMED, "cancelled"),
-        ("hang", turn_pb2.STOP_METHOD_AGENT_EXITED, ""),
-        ("hang hard", turn_pb2.STOP_METHOD_AGENT_EXITED, ""),
+        ("hang", turn_pb2.STOP_METHOD_TERMINATED, ""),
+        ("hang hard", turn_pb2.STOP_METHOD_KILLED, ""),
     ],
 )
 async def test_sigterm_stops_a_turn_that_does_not_finish_in_time(

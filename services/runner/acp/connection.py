@@ -71,6 +71,11 @@ class AgentConnection:
         """Messages received and not yet handled."""
         return self._transport.backlog
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended: nothing comes any more, and nothing is sent."""
+        return self._closed.done()
+
     def start(self) -> None:
         """Begin to read and to handle."""
         self._tasks = (

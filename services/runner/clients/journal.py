@@ -9,16 +9,17 @@ import grpc
 from google.protobuf.duration_pb2 import Duration
 from moorage.common.v1.errors_pb2 import ErrorReason
 from moorage.common.v1.grant_pb2 import Grant
+from moorage.common.v1.record_pb2 import InteractionOpened
 from moorage.common.v1.turn_pb2 import TurnPhase
 from moorage.session.v1 import journal_pb2
 from moorage.session.v1.journal_pb2_grpc import JournalServiceStub
 
 from services.common.clock import Clock
-from services.common.errors import Internal, MoorageError
+from services.common.errors import Internal, InvalidArgument, MoorageError
 from services.common.loops import Failures
 from services.common.status import from_rpc_error
 from services.fencing.leases import HeldLease
-from services.runner.endings import UNCERTAIN, Ending, TurnAbandoned
+from services.runner.endings import UNCERTAIN, Ending, TurnAbandoned, refusal
 from services.runner.executions import Attempt
 
 if TYPE_CHECKING:
@@ -34,6 +35,15 @@ RequestT = TypeVar(
     journal_pb2.BeginTurnRequest,
     journal_pb2.ReportProgressRequest,
     journal_pb2.FinishTurnRequest,
+    journal_pb2.ListHistoryRequest,
+    journal_pb2.OpenInteractionRequest,
+)
+TurnRequestT = TypeVar(
+    "TurnRequestT",
+    journal_pb2.BeginTurnRequest,
+    journal_pb2.ReportProgressRequest,
+    journal_pb2.FinishTurnRequest,
+    journal_pb2.OpenInteractionRequest,
 )
 ResponseT = TypeVar("ResponseT")
 
@@ -71,8 +81,12 @@ class TurnJournal:
         self._timeout = timeout
 
     async def begin(self) -> journal_pb2.BeginTurnResponse:
-        """Begin the turn: the first outside effect."""
-        return await self._repeat("beginning a turn", self._stub.BeginTurn, journal_pb2.BeginTurnRequest())
+        """Begin the turn: the first outside effect. TurnRefused when its state forbids it."""
+        request = self._named(journal_pb2.BeginTurnRequest())
+        try:
+            return await self._repeat("beginning a turn", self._stub.BeginTurn, request)
+        except MoorageError as error:
+            raise refusal(error) from error
 
     async def report(
         self,
@@ -89,7 +103,30 @@ class TurnJournal:
         )
         if phase_timeout is not None:
             request.phase_timeout.CopyFrom(_duration(phase_timeout))
-        await self._repeat("reporting progress", self._stub.ReportProgress, request)
+        await self._write("reporting progress", self._stub.ReportProgress, self._named(request))
+
+    async def open_interaction(
+        self, turn_seq: int, asked: InteractionOpened
+    ) -> journal_pb2.OpenInteractionResponse:
+        """Store a question as the record of this number. InvalidArgument when it cannot be put to users."""
+        request = journal_pb2.OpenInteractionRequest(turn_seq=turn_seq, interaction=asked)
+        try:
+            name, method = "opening a question", self._stub.OpenInteraction
+            return await self._repeat(name, method, self._named(request))
+        except InvalidArgument:
+            raise
+        except MoorageError as error:
+            raise TurnAbandoned.after(error) from error
+
+    async def history(self, max_bytes: int) -> journal_pb2.ListHistoryResponse:
+        """What was said before the turn, the newest of it."""
+        request = journal_pb2.ListHistoryRequest(
+            project=self._attempt.project,
+            session_id=self._attempt.session_id,
+            before_turn_id=self._attempt.turn_id,
+            max_bytes=max_bytes,
+        )
+        return await self._write("reading the history", self._stub.ListHistory, request)
 
     async def finish(self, ending: Ending, last_turn_seq: int) -> None:
         """End the turn; all records up to `last_turn_seq` must be acknowledged."""
@@ -103,7 +140,16 @@ class TurnJournal:
             runtime_after=ending.runtime_after,
             usage=ending.usage,
         )
-        await self._repeat("finishing a turn", self._stub.FinishTurn, request)
+        await self._write("finishing a turn", self._stub.FinishTurn, self._named(request))
+
+    async def _write(
+        self, name: str, method: Callable[..., Awaitable[ResponseT]], request: RequestT
+    ) -> ResponseT:
+        """Raises TurnAbandoned whatever the refusal is: a begun turn has nothing to go back to."""
+        try:
+            return await self._repeat(name, method, request)
+        except MoorageError as error:
+            raise TurnAbandoned.after(error) from error
 
     async def _repeat(
         self, name: str, method: Callable[..., Awaitable[ResponseT]], request: RequestT
@@ -112,29 +158,32 @@ class TurnJournal:
         faults = 0
         refused: Grant | None = None
         while True:
-            grant = self._addressed(request)
+            grant = self._newest_grant()
+            request.grant.CopyFrom(grant)
             try:
                 return await method(request, timeout=self._timeout)
             except grpc.aio.AioRpcError as rpc_error:
                 error = from_rpc_error(rpc_error)
             faults += isinstance(error, Internal)
             if not self._may_repeat(error, grant, refused) or faults > _MOST_FAULTS:
-                raise TurnAbandoned.after(error) from error
+                raise error
             refused = grant
             failures.report(error)
             await self._clock.sleep(failures.back_off(_FIRST_DELAY, _LONGEST_DELAY))
 
-    def _addressed(self, request: RequestT) -> Grant:
-        """Fill in whose write it is, with the newest grant; nothing is sent under a lost lease."""
+    def _newest_grant(self) -> Grant:
+        """To be shown with a call; nothing is sent under a lost lease."""
         if not self._lease.held:
             raise TurnAbandoned("the lease of the session is lost")
-        grant = self._lease.grant
-        request.grant.CopyFrom(grant)
+        return self._lease.grant
+
+    def _named(self, request: TurnRequestT) -> TurnRequestT:
+        """Fill in whose write it is."""
         request.project = self._attempt.project
         request.session_id = self._attempt.session_id
         request.turn_id = self._attempt.turn_id
         request.attempt_id = self._attempt.attempt_id
-        return grant
+        return request
 
     def _may_repeat(self, error: MoorageError, shown: Grant, refused: Grant | None) -> bool:
         if error.reason == ErrorReason.ERROR_REASON_LEASE_EXPIRED:

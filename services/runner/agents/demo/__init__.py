@@ -17,8 +17,9 @@ its input. Each line of a prompt is one command, in any case:
     who are you | pid           process id, native session id, traceparent
     fail [TEXT]                 the prompt is answered with a JSON-RPC error
     exit CODE                   the process ends in the middle of the prompt
-    hang                        never ends and ignores session/cancel
+    hang                        never ends, ignores session/cancel and the end of its input
     hang hard                   ignores SIGTERM, too
+    > TEXT                      quotes what was said elsewhere: does nothing
     anything else               a plan, a thought and an echo in several chunks
 
 A session is kept in .moorage-demo/<native session id>/journal.jsonl below its directory and can be

@@ -154,5 +154,7 @@ def main() -> None:
     agent = Agent(wire)
     for message in wire.requests():
         agent.handle(message)
+    while wire.hangs:
+        threading.Event().wait()
     # Threads of prompts and the tools of their turns end with the process.
     os._exit(0)

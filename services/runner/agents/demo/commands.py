@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -21,7 +20,7 @@ PIECES = 32
 def carry_out(turn: Turn, text: str) -> None:
     """Do what each line says; lines beside each other that say nothing are echoed together."""
     words: list[str] = []
-    for line in [*filter(str.strip, text.splitlines()), None]:
+    for line in [*filter(is_told, text.splitlines()), None]:
         call = find_command(line.strip()) if line else None
         if line and not call:
             words.append(line)
@@ -31,6 +30,11 @@ def carry_out(turn: Turn, text: str) -> None:
             words.clear()
         if call:
             call(turn)
+
+
+def is_told(line: str) -> bool:
+    """Whether the line wants something: it is not empty, and no quotation."""
+    return bool(line.strip()) and not line.startswith(">")
 
 
 def find_command(line: str) -> Callable[[Turn], None] | None:
@@ -151,5 +155,4 @@ def exit_process(turn: Turn, match: re.Match[str]) -> NoReturn:
 @command(r"hang(?: hard)?")
 def hang(turn: Turn, match: re.Match[str]) -> NoReturn:
     turn.stream("Hanging.\n")
-    while True:
-        threading.Event().wait()
+    turn.hang()

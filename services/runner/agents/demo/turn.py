@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 from .session import Session
 from .tool import Tool
@@ -50,6 +51,12 @@ class Turn:
     def pause(self, seconds: float) -> None:
         if self._cancelled.wait(seconds):
             raise Cancelled
+
+    def hang(self) -> NoReturn:
+        """Never come back, and let the process outlive its input."""
+        self._wire.hangs = True
+        while True:
+            threading.Event().wait()
 
     def update(self, session_update: str, /, **fields: object) -> None:
         update = {"sessionUpdate": session_update, **fields}

@@ -24,6 +24,7 @@ class Wire:
     """Both directions; any thread may send, one receives."""
 
     def __init__(self) -> None:
+        self.hangs = False
         self._lock = threading.Lock()
         self._asked: dict[object, Callable[[Message], None]] = {}
 
