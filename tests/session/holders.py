@@ -68,14 +68,27 @@ class Holder:
             assert [result.WhichOneof("result") for result in response.results] == ["seq"] * len(texts)
 
     async def complete(self, turn_id: str, last_turn_seq: int = 0) -> session_pb2.Turn:
-        request = journal_pb2.FinishTurnRequest(
-            turn_id=turn_id,
-            attempt_id=f"a_{turn_id}",
+        return await self._finish(
+            turn_id,
             last_turn_seq=last_turn_seq,
             state=turn_pb2.TURN_STATE_COMPLETED,
             end_reason=turn_pb2.END_REASON_AGENT_ENDED,
             runtime_after=turn_pb2.RUNTIME_AFTER_ENDED,
-            **self._names,
+        )
+
+    async def stopped(self, turn_id: str) -> session_pb2.Turn:
+        """The agent confirmed a cancel."""
+        return await self._finish(
+            turn_id,
+            state=turn_pb2.TURN_STATE_STOPPED,
+            end_reason=turn_pb2.END_REASON_USER_STOP,
+            stop_method=turn_pb2.STOP_METHOD_AGENT_CONFIRMED,
+            runtime_after=turn_pb2.RUNTIME_AFTER_WARM,
+        )
+
+    async def _finish(self, turn_id: str, **fields: Any) -> session_pb2.Turn:
+        request = journal_pb2.FinishTurnRequest(
+            turn_id=turn_id, attempt_id=f"a_{turn_id}", **fields, **self._names
         )
         return (await _told(self._journal.FinishTurn(request))).turn
 
