@@ -10,6 +10,7 @@ from moorage.common.v1.turn_pb2 import RunMetadata
 from moorage.session.v1.journal_pb2 import RunObservation
 
 from services.session.endings import Ending
+from services.session.interactions import Question
 from services.session.journal import Append, SessionKey
 from services.session.sessions import Session
 from services.session.turns import Turn, TurnPhase
@@ -55,13 +56,34 @@ class FinishCall:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A question of the agent, and its record."""
+
+    turn: TurnCall
+    append: Append
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryCall:
+    """What was said before a turn, in at most so many bytes."""
+
+    key: SessionKey
+    grant: Grant
+    before_turn_id: str
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Begun:
     """A begun turn; policy and bounds are those that it was begun with.
 
-    `native_session_id` is the newest one of an earlier turn of the session, empty without one.
+    `native_session_id` is the newest one of an earlier turn of the session, empty without one;
+    a question waits for its answer for `interaction_timeout`.
     """
 
     session: Session
     turn: Turn
     metadata: RunMetadata
     native_session_id: str
+    interaction_timeout: timedelta

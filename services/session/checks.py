@@ -72,14 +72,14 @@ def check_optional_name(field: str, name: str) -> str:
 
 
 def check_approval_policy(field: str, policy: turn_pb2.ApprovalPolicy.ValueType) -> ApprovalPolicy:
-    """The policy to store; without one questions are denied."""
+    """The policy to store; without one users are asked."""
     match policy:
-        case turn_pb2.APPROVAL_POLICY_UNSPECIFIED | turn_pb2.APPROVAL_POLICY_DENY:
-            return ApprovalPolicy.DENY
+        case turn_pb2.APPROVAL_POLICY_UNSPECIFIED | turn_pb2.APPROVAL_POLICY_ASK:
+            return ApprovalPolicy.ASK
         case turn_pb2.APPROVAL_POLICY_ALLOW:
             return ApprovalPolicy.ALLOW
-        case turn_pb2.APPROVAL_POLICY_ASK:
-            raise InvalidArgument.of(field, "questions cannot be put to users yet: use ALLOW or DENY")
+        case turn_pb2.APPROVAL_POLICY_DENY:
+            return ApprovalPolicy.DENY
         case _:
             raise InvalidArgument.of(field, f"{int(policy)} is no approval policy")
 

@@ -27,6 +27,7 @@ from services.common.errors import (
 )
 from services.common.status import from_rpc_error
 from services.session.commands import StopClaim
+from services.session.interactions import AnswerClaim
 
 if TYPE_CHECKING:
     from moorage.owner.v1.lease_pb2_grpc import LeaseServiceAsyncStub
@@ -115,6 +116,18 @@ class Runners:
             attempt_id=stop.attempt_id,
         )
         return await _call("runner", self._stub(endpoint).SettleTurn(request, timeout=_DELIVERY_TIMEOUT))
+
+    async def deliver_answer(self, endpoint: str, answer: AnswerClaim) -> runner_pb2.DeliverAnswerResponse:
+        """Tell the holder of a session what was decided about a question."""
+        request = runner_pb2.DeliverAnswerRequest(
+            project=answer.project,
+            session_id=answer.session_id,
+            turn_id=answer.turn_id,
+            interaction_id=answer.interaction_id,
+            outcome=answer.state.outcome,
+            option_id=answer.option_id,
+        )
+        return await _call("runner", self._stub(endpoint).DeliverAnswer(request, timeout=_DELIVERY_TIMEOUT))
 
     def _stub(self, endpoint: str) -> RunnerServiceAsyncStub:
         stub: RunnerServiceAsyncStub = RunnerServiceStub(self._channels.to(endpoint))

@@ -43,6 +43,9 @@ class SessionSettings(ServiceSettings, DatabaseSettings):
         15 * 60.0, description="seconds a begun turn may prepare its workspace"
     )
     stop_delivery: str = Field("direct", description="how holders are told of a Stop")
+    interaction_timeout: PositiveSeconds = Field(
+        3600.0, description="seconds a question waits for its answer"
+    )
     stop_budget: PositiveSeconds = Field(
         10.0, description="seconds an agent has to end a stopped turn by itself"
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from moorage.common.v1 import binding_pb2, record_pb2, turn_pb2
 from moorage.owner.v1 import lease_pb2
@@ -69,6 +70,7 @@ def turn(stored: Turn) -> session_pb2.Turn:
         stopping=stored.stopping,
         stop_deadline=timestamp(stored.stop_deadline),
         stop_method=_stop_method(stored.stop_method),
+        pending_interaction_ids=stored.pending_interaction_ids,
     )
 
 
@@ -96,6 +98,13 @@ def timestamp(time: datetime | None) -> Timestamp | None:
         return None
     message = Timestamp()
     message.FromDatetime(time)
+    return message
+
+
+def duration(time: timedelta) -> Duration:
+    """How long something lasts."""
+    message = Duration()
+    message.FromTimedelta(time)
     return message
 
 

@@ -7,7 +7,7 @@ the shown token brought about before (a raised token, a LOST turn) is stored all
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from moorage.common.v1 import record_pb2
@@ -16,6 +16,7 @@ from moorage.common.v1.errors_pb2 import ErrorReason
 from services.common.errors import Aborted, FailedPrecondition
 from services.session import endings, records
 from services.session.endings import Ending
+from services.session.interactions import InteractionState, OpenedQuestion, Question, Settlement
 from services.session.records import NewRecord, RecordKind
 from services.session.sessions import resource_of
 from services.session.turns import (
@@ -71,7 +72,10 @@ class Append:
 
 @dataclass(slots=True)
 class JournalTurn:
-    """What decides whether a write to a turn is taken; `stopping` while a Stop of it is open."""
+    """What decides whether a write to a turn is taken.
+
+    `stopping` while a Stop of it is open; `pending` are the questions that wait for an answer.
+    """
 
     turn_id: str
     state: TurnState
@@ -84,6 +88,7 @@ class JournalTurn:
     last_turn_seq: int
     stopping: bool
     admit_time: datetime
+    pending: list[str]
 
 
 class StoredEnding(NamedTuple):
@@ -99,7 +104,9 @@ class SessionJournal:
     """A session whose row is locked: what is stored, and what this transaction adds.
 
     `known` holds seq and body hash of the runner's records that may be repeats, `grown` the
-    turns that got records of their runner, `raised` whether a higher token was shown.
+    turns that got records of their runner, `asked` those whose pending questions are others
+    now, `silenced` those whose answers are not delivered any more, `raised` whether a higher
+    token was shown.
     """
 
     key: SessionKey
@@ -109,13 +116,17 @@ class SessionJournal:
     known: dict[tuple[str, int], tuple[int, bytes]] = field(default_factory=dict)
     records: list[NewRecord] = field(default_factory=list)
     endings: list[StoredEnding] = field(default_factory=list)
+    opened: list[OpenedQuestion] = field(default_factory=list)
+    settlements: list[Settlement] = field(default_factory=list)
     grown: set[str] = field(default_factory=set)
+    asked: set[str] = field(default_factory=set)
+    silenced: set[str] = field(default_factory=set)
     raised: bool = False
 
     @property
     def changed(self) -> bool:
         """Whether there is anything to store."""
-        return self.raised or bool(self.records)
+        return self.raised or bool(self.records or self.silenced)
 
     def turn(self, turn_id: str) -> JournalTurn:
         """The turn, else TurnNotFound."""
@@ -186,6 +197,38 @@ class SessionJournal:
             raise RecordGap(turn_id=turn_id, turn_seq=append.turn_seq, expected=turn.last_turn_seq + 1)
         return self._add_of_runner(turn, append)
 
+    def ask(
+        self, turn_id: str, attempt_id: str, append: Append, question: Question, timeout: timedelta
+    ) -> int:
+        """The seq of a question's record, stored now or before; 0 when the turn is stopping: nothing is."""
+        turn = self.turn(turn_id)
+        is_new = append.turn_seq > turn.last_turn_seq
+        if is_new and turn.stopping:
+            self.require_begun(turn, attempt_id)
+            return 0
+        seq = self.append(turn_id, attempt_id, append)
+        if is_new:
+            self.opened.append(OpenedQuestion(turn_id, append.turn_seq, seq, question, timeout))
+            self._wait_for(turn, [*turn.pending, question.interaction_id])
+        return seq
+
+    def settle(self, turn: JournalTurn, settlement: Settlement) -> None:
+        """Settle a question that the turn waits for."""
+        self.settlements.append(settlement)
+        self._add(
+            turn.turn_id,
+            RecordKind.INTERACTION_CLOSED,
+            records.interaction_closed(settlement),
+            records.record_id(settlement.interaction_id, RecordKind.INTERACTION_CLOSED),
+        )
+        self._wait_for(turn, [name for name in turn.pending if name != settlement.interaction_id])
+
+    def cancel_pending(self, turn: JournalTurn, settled_by: str) -> None:
+        """Cancel what a begun turn waits for; answers that its runner does not know yet are void."""
+        for interaction_id in turn.pending:
+            self.settle(turn, Settlement(interaction_id, InteractionState.CANCELLED, settled_by))
+        self.silenced.add(turn.turn_id)
+
     def finish(self, turn_id: str, attempt_id: str, last_turn_seq: int, ending: Ending) -> None:
         """Settle a turn; nothing changes when it has ended and this attempt, with this token, had begun it."""
         turn = self.turn(turn_id)
@@ -201,10 +244,11 @@ class SessionJournal:
         else:
             self._end(turn, ending)
 
-    def stop(self, turn: JournalTurn) -> None:
+    def stop(self, turn: JournalTurn, command_id: str) -> None:
         """Stop a turn in progress: its holder ends it, one without a holder ends here (S5)."""
         if turn.state.begun:
             turn.stopping = True
+            self.cancel_pending(turn, command_id)
         else:
             self._end(turn, endings.NOT_BEGUN)
 
@@ -215,9 +259,16 @@ class SessionJournal:
         self._end(turn, ending)
 
     def _end(self, turn: JournalTurn, ending: Ending) -> None:
+        if turn.state.begun:
+            self.cancel_pending(turn, ending.end_reason)
         turn.state, turn.end_reason = ending.state, ending.end_reason
         last_seq = self._add_own(turn.turn_id, RecordKind.TURN_ENDED, records.turn_ended(ending))
         self.endings.append(StoredEnding(turn.turn_id, ending, last_seq))
+
+    def _wait_for(self, turn: JournalTurn, pending: list[str]) -> None:
+        turn.pending = pending
+        turn.state = TurnState.AWAITING_INPUT if pending else TurnState.RUNNING
+        self.asked.add(turn.turn_id)
 
     def _conflict(self, turn: JournalTurn, turn_seq: int, seq: int) -> RecordConflict:
         conflict = RecordConflict(
@@ -244,9 +295,11 @@ class SessionJournal:
         return self.head_seq
 
     def _add_own(self, turn_id: str, kind: RecordKind, body: record_pb2.RecordBody) -> int:
+        return self._add(turn_id, kind, body, records.record_id(turn_id, kind))
+
+    def _add(self, turn_id: str, kind: RecordKind, body: record_pb2.RecordBody, name: str) -> int:
         self.head_seq += 1
         content = body.SerializeToString(deterministic=True)
-        name = records.record_id(turn_id, kind)
         self.records.append(NewRecord(turn_id, self.head_seq, kind, content, record_id=name))
         return self.head_seq
 

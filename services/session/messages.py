@@ -32,8 +32,9 @@ class Merger:
     given record ended gets the same ones.
     """
 
-    def __init__(self) -> None:
-        """Nothing was taken yet."""
+    def __init__(self, longest: int = MAX_MESSAGE) -> None:
+        """`longest`: bytes of a message that is not cut."""
+        self._longest = longest
         self._open: list[tuple[Record, _Piece]] = []
         self._size = 0
 
@@ -57,17 +58,24 @@ class Merger:
 
     def _joins(self, piece: _Piece, size: int) -> bool:
         same = bool(self._open) and self._open[-1][1].message == piece.message
-        return same and self._size + size <= MAX_MESSAGE
+        return same and self._size + size <= self._longest
 
 
-def merge(records: Iterable[Record]) -> list[Record]:
+def merge(records: Iterable[Record], longest: int = MAX_MESSAGE) -> list[Record]:
     """The records with the pieces of each message that stand next to each other as one.
 
-    It has seq, turn_seq and time of the last of them. Only text is put together.
+    It has seq, turn_seq and time of the last of them. Only text is put together, and only up
+    to `longest` bytes.
     """
-    merger = Merger()
+    merger = Merger(longest)
     merged = [complete for record in records for complete in merger.add(record)]
     return [*merged, *merger.end()]
+
+
+def is_continued(record: Record, later: Record) -> bool:
+    """Whether both are pieces of one message."""
+    piece, next_piece = _piece_of(record), _piece_of(later)
+    return piece is not None and next_piece is not None and piece.message == next_piece.message
 
 
 async def read_messages(read: ReadPage, after_seq: int, *, limit: int, size: int) -> RecordPage:

@@ -14,6 +14,7 @@ from moorage.common.v1.errors_pb2 import ErrorReason
 from services.common.errors import InvalidArgument, OutOfRange
 from services.common.validation import check_size
 from services.session.endings import Ending
+from services.session.interactions import Settlement
 
 MAX_BODY: Final = 1024 * 1024
 
@@ -104,9 +105,9 @@ class CursorOutOfRange(OutOfRange):
     reason = ErrorReason.ERROR_REASON_CURSOR_OUT_OF_RANGE
 
 
-def record_id(turn_id: str, kind: RecordKind) -> str:
-    """The name of a record made by the session service: one of a kind per turn, whoever makes it."""
-    return f"{turn_id}/{kind}"
+def record_id(name: str, kind: RecordKind) -> str:
+    """The name of a record made by the session service: one of a kind per turn or interaction."""
+    return f"{name}/{kind}"
 
 
 def kind_of(body: record_pb2.RecordBody) -> RecordKind | None:
@@ -137,6 +138,17 @@ def turn_started(runner_id: str, token: int, attempt_id: str) -> record_pb2.Reco
     """A runner began the turn."""
     started = record_pb2.TurnStarted(runner_id=runner_id, token=token, attempt_id=attempt_id)
     return record_pb2.RecordBody(turn_started=started)
+
+
+def interaction_closed(settlement: Settlement) -> record_pb2.RecordBody:
+    """A question was settled."""
+    closed = record_pb2.InteractionClosed(
+        interaction_id=settlement.interaction_id,
+        outcome=settlement.state.outcome,
+        option_id=settlement.option_id,
+        settled_by=settlement.settled_by,
+    )
+    return record_pb2.RecordBody(interaction_closed=closed)
 
 
 def turn_error(error: turn_pb2.TurnError) -> record_pb2.RecordBody:

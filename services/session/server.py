@@ -21,6 +21,7 @@ from services.common.serving import ServiceServer
 from services.fencing.keys import KeyCache
 from services.fencing.loop import LeaseLoop, mint_holder
 from services.fencing.verifier import GrantVerifier
+from services.session.answers import AnswerDelivery
 from services.session.appending import Appender
 from services.session.clients import Leases, Runners, Workspaces
 from services.session.config import SessionSettings
@@ -28,17 +29,22 @@ from services.session.creation import Creation
 from services.session.delivery import StopDelivery
 from services.session.direct import stop_adapter
 from services.session.dispatch import Dispatcher
+from services.session.expiry import InteractionExpiry
 from services.session.limits import LimitDefaults
 from services.session.servicers.commands import CommandMethods
+from services.session.servicers.interactions import InteractionMethods
 from services.session.servicers.journal import JournalServicer
 from services.session.servicers.service import SessionServicer
 from services.session.servicers.sessions import SessionMethods
 from services.session.servicers.turns import TurnMethods
 from services.session.servicers.watch import WatchMethods
+from services.session.store.answers import AnswerStore
 from services.session.store.commands import CommandStore
 from services.session.store.delivery import DeliveryStore
 from services.session.store.dispatch import DispatchStore
 from services.session.store.fence import Fence
+from services.session.store.history import HistoryStore
+from services.session.store.interactions import InteractionStore
 from services.session.store.journal import JournalStore
 from services.session.store.records import RecordStore
 from services.session.store.requests import RequestStore
@@ -120,11 +126,13 @@ def build(settings: SessionSettings) -> SessionReplica:
         poll=settings.watch_poll,
     )
     writer = Writer(database, watching.changed)
+    fence = Fence(verifier)
     journal = JournalStore(
         writer,
-        Fence(verifier),
+        fence,
         limits=limits,
         preparing_timeout=settings.preparing_timeout,
+        interaction_timeout=settings.interaction_timeout,
     )
     appender = Appender(journal)
     dispatcher = Dispatcher(
@@ -151,6 +159,9 @@ def build(settings: SessionSettings) -> SessionReplica:
     delivery = StopDelivery(
         DeliveryStore(database), stop_adapter(settings.stop_delivery, leases, runners), clock
     )
+    interactions = InteractionStore(database, writer)
+    answers = AnswerDelivery(AnswerStore(database), leases, runners, clock)
+    expiry = InteractionExpiry(interactions, answers.wake)
     commands = CommandStore(database)
     request_upkeep = Upkeep(RequestStore(database).purge, settings.request_id_retention)
     command_upkeep = Upkeep(commands.purge, settings.command_retention)
@@ -170,8 +181,10 @@ def build(settings: SessionSettings) -> SessionReplica:
         ),
         TurnMethods(turns, watching, admitted=admitted),
         CommandMethods(stops, commands, views, watching, clock, stopping=delivery.wake),
+        InteractionMethods(interactions, answered=answers.wake),
         WatchMethods(watching, records),
     )
+    journal_servicer = JournalServicer(journal, appender, turns, interactions, HistoryStore(database, fence))
     server = ServiceServer(settings, name=NAME)
     server.add(
         partial(add_SessionServiceServicer_to_server, servicer),
@@ -179,7 +192,7 @@ def build(settings: SessionSettings) -> SessionReplica:
     )
     listener = server.add_listener(settings.journal_listen, settings.journal_advertise)
     listener.add(
-        partial(add_JournalServiceServicer_to_server, JournalServicer(journal, appender, turns)),
+        partial(add_JournalServiceServicer_to_server, journal_servicer),
         journal_pb2.DESCRIPTOR.services_by_name["JournalService"].full_name,
     )
     server.readiness("database", database.readiness(NAME))
@@ -191,6 +204,8 @@ def build(settings: SessionSettings) -> SessionReplica:
         appender.run,
         dispatcher.run,
         delivery.run,
+        answers.run,
+        partial(forever, "expiring questions", expiry.step),
         watchdog.run,
         partial(forever, "forgetting request ids", request_upkeep.step),
         partial(forever, "forgetting commands", command_upkeep.step),

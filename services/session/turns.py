@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from moorage.common.v1.errors_pb2 import ErrorReason
 
@@ -15,10 +15,14 @@ from services.common.errors import Aborted, AlreadyExists, FailedPrecondition, N
 
 
 class TurnState(enum.StrEnum):
-    """ADMITTED -> RUNNING -> COMPLETED | STOPPED | FAILED | LOST; ADMITTED also ends at once."""
+    """ADMITTED -> RUNNING <-> AWAITING_INPUT -> COMPLETED | STOPPED | FAILED | LOST.
+
+    ADMITTED also ends at once.
+    """
 
     ADMITTED = "ADMITTED"
     RUNNING = "RUNNING"
+    AWAITING_INPUT = "AWAITING_INPUT"
     COMPLETED = "COMPLETED"
     STOPPED = "STOPPED"
     FAILED = "FAILED"
@@ -27,12 +31,12 @@ class TurnState(enum.StrEnum):
     @property
     def in_progress(self) -> bool:
         """Whether a turn in this state has its session's one slot."""
-        return self in (TurnState.ADMITTED, TurnState.RUNNING)
+        return self is TurnState.ADMITTED or self.begun
 
     @property
     def begun(self) -> bool:
         """Whether a holder drives a turn in this state: it is ended with a token only."""
-        return self is TurnState.RUNNING
+        return self in (TurnState.RUNNING, TurnState.AWAITING_INPUT)
 
 
 class TurnPhase(enum.StrEnum):
@@ -146,6 +150,7 @@ class Turn:
     error: bytes | None
     usage: bytes | None
     stop_deadline: datetime | None
+    pending_interaction_ids: Sequence[str]
     create_time: datetime
     begin_time: datetime | None
     end_time: datetime | None
@@ -199,7 +204,8 @@ class TurnNotBegun(FailedPrecondition):
 
 
 def in_progress(turn: Turn) -> TurnInProgress:
-    """The refusal that names the turn in progress."""
-    return TurnInProgress(
-        session_id=turn.session_id, turn_id=turn.turn_id, state=turn.state, phase=turn.phase
-    )
+    """The refusal that names the turn in progress, and a question that waits for an answer."""
+    names: dict[str, Any] = {"session_id": turn.session_id, "turn_id": turn.turn_id}
+    if turn.pending_interaction_ids:
+        names["interaction_id"] = turn.pending_interaction_ids[0]
+    return TurnInProgress(**names, state=turn.state, phase=turn.phase)

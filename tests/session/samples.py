@@ -93,6 +93,7 @@ def turn(**changes: object) -> Turn:
         error=None,
         usage=None,
         stop_deadline=None,
+        pending_interaction_ids=[],
         create_time=TIME,
         begin_time=TIME,
         end_time=None,

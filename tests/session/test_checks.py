@@ -74,11 +74,6 @@ REFUSED: list[tuple[str, str, Callable[[], object]]] = [
         lambda: checks.check_environment("agent.environment", {"A": "x" * 32768}),
     ),
     (
-        "questions to users",
-        "approval_policy",
-        lambda: checks.check_approval_policy("approval_policy", turn_pb2.APPROVAL_POLICY_ASK),
-    ),
-    (
         "a policy that does not exist",
         "approval_policy",
         lambda: checks.check_approval_policy("approval_policy", turn_pb2.ApprovalPolicy.ValueType(99)),
@@ -127,12 +122,13 @@ def test_the_largest_labels_are_taken() -> None:
 @pytest.mark.parametrize(
     ("asked", "stored"),
     [
-        (turn_pb2.APPROVAL_POLICY_UNSPECIFIED, ApprovalPolicy.DENY),
+        (turn_pb2.APPROVAL_POLICY_UNSPECIFIED, ApprovalPolicy.ASK),
+        (turn_pb2.APPROVAL_POLICY_ASK, ApprovalPolicy.ASK),
         (turn_pb2.APPROVAL_POLICY_DENY, ApprovalPolicy.DENY),
         (turn_pb2.APPROVAL_POLICY_ALLOW, ApprovalPolicy.ALLOW),
     ],
 )
-def test_questions_are_denied_unless_allowed(
+def test_questions_are_put_to_users_unless_a_policy_answers_them(
     asked: turn_pb2.ApprovalPolicy.ValueType, stored: ApprovalPolicy
 ) -> None:
     assert checks.check_approval_policy("approval_policy", asked) is stored

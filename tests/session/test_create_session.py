@@ -81,9 +81,9 @@ async def test_without_a_workspace_the_default_directory_is_used_with_a_warning(
     ]
 
 
-async def test_without_a_policy_questions_are_denied(client: Client) -> None:
+async def test_without_a_policy_users_are_asked(client: Client) -> None:
     session = await client.create(approval_policy=turn_pb2.APPROVAL_POLICY_UNSPECIFIED)
-    assert session.approval_policy == turn_pb2.APPROVAL_POLICY_DENY
+    assert session.approval_policy == turn_pb2.APPROVAL_POLICY_ASK
 
 
 async def test_a_taken_id_is_refused_and_makes_no_workspace(client: Client, places: Places) -> None:
@@ -104,7 +104,7 @@ BAD_INPUT: list[tuple[str, dict[str, object]]] = [
     ("agent.profile", {"agent": session_pb2.AgentSpec(profile="../demo")}),
     ("agent.environment", {"agent": session_pb2.AgentSpec(environment={"1": "x"})}),
     ("labels", {"labels": {"": "x"}}),
-    ("approval_policy", {"approval_policy": turn_pb2.APPROVAL_POLICY_ASK}),
+    ("approval_policy", {"approval_policy": 99}),
     ("limits.max_tool_calls", {"limits": turn_pb2.Limits(max_tool_calls=-1)}),
     ("binding", {"binding": Binding()}),
     ("binding.local.directory", {"binding": local("")}),

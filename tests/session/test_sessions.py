@@ -180,7 +180,7 @@ BAD_UPDATES: list[tuple[str, list[str], dict[str, object]]] = [
     ("update_mask", [], {}),
     ("update_mask", ["labels", "binding"], {}),
     ("labels", ["labels"], {"labels": {"": "x"}}),
-    ("approval_policy", ["approval_policy"], {"approval_policy": turn_pb2.APPROVAL_POLICY_ASK}),
+    ("approval_policy", ["approval_policy"], {"approval_policy": 99}),
     ("limits.max_tool_calls", ["limits"], {"limits": turn_pb2.Limits(max_tool_calls=-1)}),
     ("request_id", ["labels"], {"request_id": "r" * 256}),
 ]

@@ -14,10 +14,19 @@ from moorage.session.v1.journal_pb2_grpc import JournalServiceServicer
 
 from services.common import logs
 from services.common.errors import MoorageError
-from services.session import bindings, convert
+from services.session import bindings, convert, convert_interactions, convert_records
 from services.session.appending import Appender, Outcomes
 from services.session.calls import AppendCall, Begun, TurnCall
-from services.session.servicers.writes import append_call, finish_call, progress_call, turn_call
+from services.session.servicers.writes import (
+    append_call,
+    finish_call,
+    history_call,
+    open_call,
+    progress_call,
+    turn_call,
+)
+from services.session.store.history import HistoryStore
+from services.session.store.interactions import InteractionStore
 from services.session.store.journal import JournalStore
 from services.session.store.turns import TurnStore
 
@@ -30,11 +39,20 @@ _IN_FLIGHT: Final = 8
 class JournalServicer(JournalServiceServicer):
     """Unpacks, calls the store, packs."""
 
-    def __init__(self, journal: JournalStore, appender: Appender, turns: TurnStore) -> None:
+    def __init__(
+        self,
+        journal: JournalStore,
+        appender: Appender,
+        turns: TurnStore,
+        interactions: InteractionStore,
+        histories: HistoryStore,
+    ) -> None:
         """`appender` stores the records of all streams."""
         self._journal = journal
         self._appender = appender
         self._turns = turns
+        self._interactions = interactions
+        self._histories = histories
 
     async def BeginTurn(
         self, request: journal_pb2.BeginTurnRequest, context: Context
@@ -50,6 +68,32 @@ class JournalServicer(JournalServiceServicer):
         _bound(call.turn)
         phase = await self._journal.report_progress(call)
         return journal_pb2.ReportProgressResponse(phase=turn_pb2.TurnPhase.Value(f"TURN_PHASE_{phase}"))
+
+    async def OpenInteraction(
+        self, request: journal_pb2.OpenInteractionRequest, context: Context
+    ) -> journal_pb2.OpenInteractionResponse:
+        """See the contract."""
+        call = open_call(request)
+        turn = _bound(call.turn)
+        seq = await self._journal.open_interaction(call)
+        if not seq:
+            cancelled = convert_interactions.cancelled(turn.key.session_id, turn.turn_id, request.interaction)
+            return journal_pb2.OpenInteractionResponse(interaction=cancelled)
+        stored = await self._interactions.get(turn.key, call.question.interaction_id)
+        return journal_pb2.OpenInteractionResponse(
+            interaction=convert_interactions.interaction(stored), seq=seq
+        )
+
+    async def ListHistory(
+        self, request: journal_pb2.ListHistoryRequest, context: Context
+    ) -> journal_pb2.ListHistoryResponse:
+        """See the contract."""
+        call = history_call(request)
+        logs.bind(project=call.key.project, session=call.key.session_id)
+        history = await self._histories.read(call)
+        return journal_pb2.ListHistoryResponse(
+            records=map(convert_records.record, history.records()), truncated=history.truncated
+        )
 
     async def FinishTurn(
         self, request: journal_pb2.FinishTurnRequest, context: Context
@@ -160,4 +204,5 @@ def _begun(begun: Begun) -> journal_pb2.BeginTurnResponse:
         previous_turn_id=turn.previous_turn_id,
         native_session_id=begun.native_session_id,
         traceparent=turn.traceparent,
+        interaction_timeout=convert.duration(begun.interaction_timeout),
     )

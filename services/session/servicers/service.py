@@ -11,6 +11,7 @@ from moorage.session.v1.session_pb2_grpc import SessionServiceServicer
 
 from services.common.project import project_of
 from services.session.servicers.commands import CommandMethods
+from services.session.servicers.interactions import InteractionMethods
 from services.session.servicers.sessions import SessionMethods
 from services.session.servicers.turns import TurnMethods
 from services.session.servicers.watch import WatchMethods
@@ -22,12 +23,18 @@ class SessionServicer(SessionServiceServicer):
     """One line per RPC; the methods know nothing of gRPC."""
 
     def __init__(
-        self, sessions: SessionMethods, turns: TurnMethods, commands: CommandMethods, watch: WatchMethods
+        self,
+        sessions: SessionMethods,
+        turns: TurnMethods,
+        commands: CommandMethods,
+        interactions: InteractionMethods,
+        watch: WatchMethods,
     ) -> None:
         """The methods by noun."""
         self._sessions = sessions
         self._turns = turns
         self._commands = commands
+        self._interactions = interactions
         self._watch = watch
 
     async def CreateSession(
@@ -89,6 +96,18 @@ class SessionServicer(SessionServiceServicer):
     ) -> session_pb2.GetCommandResponse:
         """See the contract."""
         return await self._commands.get(project_of(context), request, context.time_remaining())
+
+    async def ListInteractions(
+        self, request: session_pb2.ListInteractionsRequest, context: Context
+    ) -> session_pb2.ListInteractionsResponse:
+        """See the contract."""
+        return await self._interactions.list_oldest(project_of(context), request)
+
+    async def AnswerInteraction(
+        self, request: session_pb2.AnswerInteractionRequest, context: Context
+    ) -> session_pb2.AnswerInteractionResponse:
+        """See the contract."""
+        return await self._interactions.answer(project_of(context), request)
 
     async def ListRecords(
         self, request: session_pb2.ListRecordsRequest, context: Context

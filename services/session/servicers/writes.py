@@ -7,21 +7,25 @@ from datetime import timedelta
 from typing import Any, Final, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
-from moorage.common.v1 import turn_pb2
+from moorage.common.v1 import record_pb2, turn_pb2
 from moorage.session.v1 import journal_pb2
 
 from services.common.errors import InvalidArgument
+from services.common.pages import page_size
 from services.common.validation import check_id, check_project, check_range, check_size, check_text
-from services.session.calls import AppendCall, FinishCall, ProgressCall, TurnCall
+from services.session.calls import AppendCall, FinishCall, HistoryCall, OpenCall, ProgressCall, TurnCall
 from services.session.endings import Ending, check_reported
+from services.session.history import DEFAULT_BYTES, MOST_BYTES
+from services.session.interactions import check_question
 from services.session.journal import Append, SessionKey
-from services.session.records import check_body, hash_of
+from services.session.records import RecordKind, check_body, hash_of
 from services.session.turns import EndReason, TurnPhase, TurnState
 
 TurnRequest: TypeAlias = (
     journal_pb2.BeginTurnRequest
     | journal_pb2.ReportProgressRequest
     | journal_pb2.RecordAppend
+    | journal_pb2.OpenInteractionRequest
     | journal_pb2.FinishTurnRequest
 )
 T = TypeVar("T")
@@ -61,6 +65,28 @@ def append_call(request: journal_pb2.RecordAppend) -> AppendCall:
         raise InvalidArgument.of("turn_seq", "must be 1 or more")
     kind, body = check_body("body", request.body)
     return AppendCall(call, Append(request.turn_seq, kind, body, hash_of(body)))
+
+
+def open_call(request: journal_pb2.OpenInteractionRequest) -> OpenCall:
+    """OpenInteraction."""
+    call = turn_call(request)
+    if request.turn_seq < 1:
+        raise InvalidArgument.of("turn_seq", "must be 1 or more")
+    question = check_question("interaction", request.interaction)
+    record = record_pb2.RecordBody(interaction_opened=request.interaction)
+    body = record.SerializeToString(deterministic=True)
+    append = Append(request.turn_seq, RecordKind.INTERACTION_OPENED, body, hash_of(body))
+    return OpenCall(call, append, question)
+
+
+def history_call(request: journal_pb2.ListHistoryRequest) -> HistoryCall:
+    """ListHistory."""
+    return HistoryCall(
+        SessionKey(check_project(request.project), check_id("session_id", request.session_id)),
+        request.grant,
+        check_id("before_turn_id", request.before_turn_id),
+        page_size("max_bytes", request.max_bytes, DEFAULT_BYTES, MOST_BYTES),
+    )
 
 
 def finish_call(request: journal_pb2.FinishTurnRequest) -> FinishCall:

@@ -113,7 +113,7 @@ class DispatchStore:
                 """
                 SELECT state, coalesce(runner_id, dispatch_endpoint) AS runner, count(*) AS turns
                 FROM session.turns
-                WHERE state IN ('ADMITTED', 'RUNNING')
+                WHERE state IN ('ADMITTED', 'RUNNING', 'AWAITING_INPUT')
                   AND (project, session_id, turn_id) <> ($1, $2, $3)
                 GROUP BY 1, 2
                 """,
@@ -129,7 +129,10 @@ class DispatchStore:
         """All turns that a holder drives, or drove when it was last heard of."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(
-                "SELECT project, session_id, turn_id FROM session.turns WHERE state = 'RUNNING'"
+                """
+                SELECT project, session_id, turn_id FROM session.turns
+                WHERE state IN ('RUNNING', 'AWAITING_INPUT')
+                """
             )
         return [BegunTurn(SessionKey(row["project"], row["session_id"]), row["turn_id"]) for row in rows]
 

@@ -12,6 +12,7 @@ from services.fencing.errors import StaleOwner
 from services.fencing.grants import GrantClaims
 from services.fencing.verifier import GrantVerifier
 from services.session.journal import SessionJournal, SessionKey
+from services.session.sessions import Session
 from services.session.turns import EndReason
 
 _RUNNER: Final = "runner"
@@ -56,6 +57,14 @@ class Fence:
         if not journal.show(claims.token, _loss(claims)):
             raise StaleOwner(resource=claims.resource, token=claims.token, highest=journal.token)
         return claims
+
+    async def let_read(self, session: Session, shown: Shown) -> None:
+        """Let a holder read: its grant is good now, and its token not below the stored one, which stays."""
+        if shown.refusal is not None:
+            raise shown.refusal
+        claims = await self._verifier.verify(shown.grant, session.resource)
+        if claims.token < session.token:
+            raise StaleOwner(resource=claims.resource, token=claims.token, highest=session.token)
 
 
 def _loss(claims: GrantClaims) -> EndReason:

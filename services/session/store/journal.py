@@ -18,16 +18,17 @@ from moorage.common.v1.turn_pb2 import RunMetadata
 from moorage.session.v1.journal_pb2 import RunObservation
 
 from services.common.database import Connection
-from services.common.errors import MoorageError
+from services.common.errors import InvalidArgument, MoorageError
 from services.session import endings
 from services.session.bindings import BindingUnresolved
-from services.session.calls import AppendCall, Begun, FinishCall, ProgressCall, TurnCall
+from services.session.calls import AppendCall, Begun, FinishCall, OpenCall, ProgressCall, TurnCall
 from services.session.journal import JournalTurn, SessionJournal, SessionKey
 from services.session.limits import LimitDefaults
 from services.session.metadata import run_metadata
 from services.session.sessions import ApprovalPolicy, Session
 from services.session.store.fence import Fence, Shown
 from services.session.store.locking import Journals, read_known
+from services.session.store.questions import find_interaction
 from services.session.store.running import (
     native_session_id,
     overdue_reason,
@@ -49,13 +50,20 @@ class JournalStore:
     """Each public method is one transaction."""
 
     def __init__(
-        self, writer: Writer, fence: Fence, *, limits: LimitDefaults, preparing_timeout: float
+        self,
+        writer: Writer,
+        fence: Fence,
+        *,
+        limits: LimitDefaults,
+        preparing_timeout: float,
+        interaction_timeout: float,
     ) -> None:
-        """`preparing_timeout`: seconds that a begun turn's first phase may last."""
+        """Seconds: `preparing_timeout` that a begun turn's first phase may last, the other a question."""
         self._writer = writer
         self._fence = fence
         self._limits = limits
         self._preparing = timedelta(seconds=preparing_timeout)
+        self._interaction_timeout = timedelta(seconds=interaction_timeout)
 
     async def begin_turn(self, call: TurnCall) -> Begun:
         """ADMITTED to RUNNING; repeated by the same attempt it is answered as the first time."""
@@ -76,6 +84,13 @@ class JournalStore:
         for call in calls:
             wanted.setdefault(call.turn.key, set()).add(call.turn.turn_id)
         return await self._write("append", wanted, partial(self._append_all, calls, shown))
+
+    async def open_interaction(self, call: OpenCall) -> int:
+        """Store a question; the seq of its record, stored now or before, 0 when the turn is stopping."""
+        turn = call.turn
+        shown = await self._fence.look(turn.grant, turn.key)
+        wanted = {turn.key: [turn.turn_id]}
+        return await self._write("open_interaction", wanted, partial(self._open, call, shown))
 
     async def finish_turn(self, call: FinishCall) -> None:
         """Settle a turn; repeated by the same attempt it changes nothing."""
@@ -118,7 +133,8 @@ class JournalStore:
             stored = replace(stored, metadata=self._first_metadata(journal, turn, session, stored))
         if journal.begin(call.turn_id, claims.token, call.attempt_id, claims.holder):
             await store_begin(connection, stored, self._preparing)
-        return Begun(session, stored, _metadata_of(stored), await native_session_id(connection, stored))
+        native = await native_session_id(connection, stored)
+        return Begun(session, stored, _metadata_of(stored), native, self._interaction_timeout)
 
     def _first_metadata(
         self, journal: SessionJournal, turn: JournalTurn, session: Session, stored: Turn
@@ -181,6 +197,16 @@ class JournalStore:
         await self._fence.admit(journal, shown)
         return journal.append(call.turn.turn_id, call.turn.attempt_id, call.append)
 
+    async def _open(self, call: OpenCall, shown: Shown, connection: Connection, journals: Journals) -> int:
+        key, turn_id = call.turn.key, call.turn.turn_id
+        journal = require(journals, key)
+        journal.turn(turn_id)
+        await self._fence.admit(journal, shown)
+        await read_known(connection, journals, [(key, turn_id, call.append.turn_seq)])
+        await _check_unused(connection, call)
+        attempt_id, timeout = call.turn.attempt_id, self._interaction_timeout
+        return journal.ask(turn_id, attempt_id, call.append, call.question, timeout)
+
     async def _finish(self, call: FinishCall, shown: Shown, _: Connection, journals: Journals) -> None:
         journal = require(journals, call.turn.key)
         journal.turn(call.turn.turn_id)
@@ -194,6 +220,13 @@ async def _outcome(work: Awaitable[T]) -> T | MoorageError:
         return await work
     except MoorageError as refusal:
         return refusal
+
+
+async def _check_unused(connection: Connection, call: OpenCall) -> None:
+    """Refuse a question under the name of another one."""
+    stored = await find_interaction(connection, call.turn.key, call.question.interaction_id)
+    if stored and (stored.turn_id, stored.turn_seq) != (call.turn.turn_id, call.append.turn_seq):
+        raise InvalidArgument.of("interaction.interaction_id", "names another question of the session")
 
 
 def _metadata_of(turn: Turn) -> RunMetadata:

@@ -9,6 +9,7 @@ import asyncpg
 from services.common.database import Connection
 from services.session.journal import JournalTurn, SessionJournal, SessionKey, StoredEnding
 from services.session.store.commands import settle_command
+from services.session.store.questions import save_questions
 from services.session.turns import EndReason, TurnPhase, TurnState
 
 Journals = Mapping[SessionKey, SessionJournal]
@@ -77,6 +78,7 @@ async def save_journals(connection: Connection, journals: Iterable[SessionJourna
     await _save_sessions(connection, changed)
     await _save_growth(connection, changed)
     for journal in changed:
+        await save_questions(connection, journal)
         for stored in journal.endings:
             await _save_ending(connection, journal.key, stored)
             await settle_command(connection, journal.key, stored)
@@ -89,16 +91,16 @@ async def _read_turns(
     rows = await connection.fetch(
         """
         SELECT project, session_id, turn_id, state, end_reason, phase, token, attempt_id, runner_id,
-               prompt_sent, last_turn_seq, stop_deadline, create_time
+               prompt_sent, last_turn_seq, stop_deadline, create_time, pending_interaction_ids
         FROM session.turns
         JOIN unnest($1::text[], $2::text[], $3::text[]) AS named (project, session_id, turn_id)
           USING (project, session_id, turn_id)
         UNION
         SELECT project, session_id, turn_id, state, end_reason, phase, token, attempt_id, runner_id,
-               prompt_sent, last_turn_seq, stop_deadline, create_time
+               prompt_sent, last_turn_seq, stop_deadline, create_time, pending_interaction_ids
         FROM session.turns
         JOIN unnest($4::text[], $5::text[]) AS locked (project, session_id) USING (project, session_id)
-        WHERE state IN ('ADMITTED', 'RUNNING')
+        WHERE state IN ('ADMITTED', 'RUNNING', 'AWAITING_INPUT')
         """,
         [key.project for key, _ in named],
         [key.session_id for key, _ in named],
@@ -176,8 +178,9 @@ async def _save_ending(connection: Connection, key: SessionKey, stored: StoredEn
         UPDATE session.turns SET
             state = $4, end_reason = $5, phase = NULL, waiting_reason = '', phase_deadline = NULL,
             stop_reason = $6, stop_method = $7, runtime_after = $8, error = $9, usage = $10,
-            last_seq = $11, stop_deadline = NULL, end_time = clock_timestamp()
-        WHERE project = $1 AND session_id = $2 AND turn_id = $3 AND state IN ('ADMITTED', 'RUNNING')
+            last_seq = $11, stop_deadline = NULL, pending_interaction_ids = '{}',
+            end_time = clock_timestamp()
+        WHERE project = $1 AND session_id = $2 AND turn_id = $3 AND end_time IS NULL
         """,
         *key,
         stored.turn_id,
@@ -205,4 +208,5 @@ def _turn_of(row: asyncpg.Record) -> JournalTurn:
         last_turn_seq=row["last_turn_seq"],
         stopping=row["stop_deadline"] is not None,
         admit_time=row["create_time"],
+        pending=row["pending_interaction_ids"],
     )

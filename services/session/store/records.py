@@ -58,7 +58,7 @@ class RecordStore:
         head_seq: int = rows[0]["head_seq"]
         if after_seq > head_seq:
             raise CursorOutOfRange(session_id=session_id, after_seq=after_seq, head_seq=head_seq)
-        found = tuple(_record_of(session_id, row) for row in rows if row["seq"] is not None)
+        found = tuple(record_of(session_id, row) for row in rows if row["seq"] is not None)
         return RecordPage(found, head_seq)
 
 
@@ -93,7 +93,8 @@ async def append_service_record(
     return seq
 
 
-def _record_of(session_id: str, row: asyncpg.Record) -> Record:
+def record_of(session_id: str, row: asyncpg.Record) -> Record:
+    """A whole row of session.records."""
     return Record(
         session_id=session_id,
         seq=row["seq"],

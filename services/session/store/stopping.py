@@ -47,7 +47,7 @@ class StopStore:
             return await open_command(connection, draft.key, target.turn_id)
         command = await insert_open(connection, draft, target.turn_id, self._patience)
         await mark_stopping(connection, draft.key, target.turn_id)
-        journal.stop(target)
+        journal.stop(target, draft.command_id)
         return command
 
     async def _arrival(self, connection: Connection, draft: StopDraft) -> datetime:

@@ -130,7 +130,8 @@ async def turns_in_progress(
     rows = await connection.fetch(
         """
         SELECT * FROM session.turns
-        WHERE project = $1 AND session_id = ANY($2::text[]) AND state IN ('ADMITTED', 'RUNNING')
+        WHERE project = $1 AND session_id = ANY($2::text[])
+          AND state IN ('ADMITTED', 'RUNNING', 'AWAITING_INPUT')
         """,
         project,
         session_ids,

@@ -75,7 +75,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_TURN_ALREADY_EXISTS: _ErrorReason.ValueType  # 63
     """ALREADY_EXISTS: the turn id was used before in this session."""
     ERROR_REASON_TURN_IN_PROGRESS: _ErrorReason.ValueType  # 64
-    """FAILED_PRECONDITION: another turn is in progress; metadata names turn, state and phase."""
+    """FAILED_PRECONDITION: another turn is in progress; metadata names turn, state, phase and, if
+    one waits for an answer, an interaction.
+    """
     ERROR_REASON_TURN_ENDED: _ErrorReason.ValueType  # 65
     """FAILED_PRECONDITION: the turn has ended; metadata has state and end_reason."""
     ERROR_REASON_TURN_ALREADY_BEGUN: _ErrorReason.ValueType  # 66
@@ -103,7 +105,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_INTERACTION_NOT_FOUND: _ErrorReason.ValueType  # 78
     """NOT_FOUND: no such interaction."""
     ERROR_REASON_INTERACTION_NOT_PENDING: _ErrorReason.ValueType  # 79
-    """FAILED_PRECONDITION: the interaction is settled; metadata has its outcome."""
+    """FAILED_PRECONDITION: the interaction is settled; metadata has outcome, option_id and settled_by."""
     ERROR_REASON_CURSOR_OUT_OF_RANGE: _ErrorReason.ValueType  # 71
     """OUT_OF_RANGE: the cursor lies outside the kept records of the session."""
     ERROR_REASON_BINDING_REQUIRED: _ErrorReason.ValueType  # 80
@@ -139,6 +141,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: the path is not a regular file."""
     ERROR_REASON_NOT_A_DIRECTORY: _ErrorReason.ValueType  # 94
     """FAILED_PRECONDITION: the path is not a directory."""
+    ERROR_REASON_FILE_ACCESS_FAILED: _ErrorReason.ValueType  # 95
+    """FAILED_PRECONDITION: the operating system refused the access; metadata has path and cause."""
     ERROR_REASON_NO_RUNNER: _ErrorReason.ValueType  # 100
     """Runners.
 
@@ -204,7 +208,9 @@ ERROR_REASON_TURN_NOT_FOUND: ErrorReason.ValueType  # 62
 ERROR_REASON_TURN_ALREADY_EXISTS: ErrorReason.ValueType  # 63
 """ALREADY_EXISTS: the turn id was used before in this session."""
 ERROR_REASON_TURN_IN_PROGRESS: ErrorReason.ValueType  # 64
-"""FAILED_PRECONDITION: another turn is in progress; metadata names turn, state and phase."""
+"""FAILED_PRECONDITION: another turn is in progress; metadata names turn, state, phase and, if
+one waits for an answer, an interaction.
+"""
 ERROR_REASON_TURN_ENDED: ErrorReason.ValueType  # 65
 """FAILED_PRECONDITION: the turn has ended; metadata has state and end_reason."""
 ERROR_REASON_TURN_ALREADY_BEGUN: ErrorReason.ValueType  # 66
@@ -232,7 +238,7 @@ ERROR_REASON_COMMAND_NOT_FOUND: ErrorReason.ValueType  # 77
 ERROR_REASON_INTERACTION_NOT_FOUND: ErrorReason.ValueType  # 78
 """NOT_FOUND: no such interaction."""
 ERROR_REASON_INTERACTION_NOT_PENDING: ErrorReason.ValueType  # 79
-"""FAILED_PRECONDITION: the interaction is settled; metadata has its outcome."""
+"""FAILED_PRECONDITION: the interaction is settled; metadata has outcome, option_id and settled_by."""
 ERROR_REASON_CURSOR_OUT_OF_RANGE: ErrorReason.ValueType  # 71
 """OUT_OF_RANGE: the cursor lies outside the kept records of the session."""
 ERROR_REASON_BINDING_REQUIRED: ErrorReason.ValueType  # 80
@@ -268,6 +274,8 @@ ERROR_REASON_NOT_A_FILE: ErrorReason.ValueType  # 93
 """FAILED_PRECONDITION: the path is not a regular file."""
 ERROR_REASON_NOT_A_DIRECTORY: ErrorReason.ValueType  # 94
 """FAILED_PRECONDITION: the path is not a directory."""
+ERROR_REASON_FILE_ACCESS_FAILED: ErrorReason.ValueType  # 95
+"""FAILED_PRECONDITION: the operating system refused the access; metadata has path and cause."""
 ERROR_REASON_NO_RUNNER: ErrorReason.ValueType  # 100
 """Runners.
 

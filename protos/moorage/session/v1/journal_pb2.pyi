@@ -591,7 +591,9 @@ class OpenInteractionRequest(_message.Message):
 
     @_builtins.property
     def interaction(self) -> _record_pb2.InteractionOpened:
-        """The question; its interaction_id is the runner's choice, unique for ever."""
+        """The question; its interaction_id is the runner's choice, unique for ever. PERMISSION or
+        CHOICE, with 1–64 options; at most 256 KiB.
+        """
 
     def __init__(
         self,
@@ -619,6 +621,9 @@ class OpenInteractionResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     INTERACTION_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    seq: _builtins.int
+    """The seq of its record; 0 when none was stored, since the turn is being stopped."""
     @_builtins.property
     def interaction(self) -> _session_pb2.Interaction:
         """As it stands; answered already when the call was repeated late."""
@@ -627,10 +632,11 @@ class OpenInteractionResponse(_message.Message):
         self,
         *,
         interaction: _session_pb2.Interaction | None = ...,
+        seq: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["interaction", b"interaction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["interaction", b"interaction"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interaction", b"interaction", "seq", b"seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -652,7 +658,7 @@ class ListHistoryRequest(_message.Message):
     session_id: _builtins.str
     """The session."""
     before_turn_id: _builtins.str
-    """Only turns before this one."""
+    """Only turns before this one. Required."""
     max_bytes: _builtins.int
     """At most so many bytes of records; default 256 KiB, at most 1 MiB."""
     @_builtins.property

@@ -121,15 +121,18 @@ class JournalServiceServicer:
     def OpenInteraction(self, request, context):
         """Stores a question of the agent and its record, which takes the next turn_seq; the turn
         becomes AWAITING_INPUT. Repeated with the same content it is answered as it stands now.
-        A turn that is being stopped gets CANCELLED back and no record. Errors besides those
-        above: RECORD_CONFLICT, RECORD_GAP.
+        A turn that is being stopped gets CANCELLED back and no record: the turn_seq is free.
+        Errors besides those above: RECORD_CONFLICT, RECORD_GAP, TURN_NOT_BEGUN, TURN_ENDED;
+        ABORTED / TURN_ALREADY_BEGUN for another attempt.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListHistory(self, request, context):
-        """What was said before a turn, newest first, bounded: to tell a new native session.
+        """What was said before a turn, bounded, the newest first to be kept: to tell a new native
+        session. A turn that does not fit as a whole is told by its prompt and its end. Without
+        records of starts, consumption and untyped updates.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -62,11 +62,15 @@ class JournalServiceStub:
     OpenInteraction: _grpc.UnaryUnaryMultiCallable[_journal_pb2.OpenInteractionRequest, _journal_pb2.OpenInteractionResponse]
     """Stores a question of the agent and its record, which takes the next turn_seq; the turn
     becomes AWAITING_INPUT. Repeated with the same content it is answered as it stands now.
-    A turn that is being stopped gets CANCELLED back and no record. Errors besides those
-    above: RECORD_CONFLICT, RECORD_GAP.
+    A turn that is being stopped gets CANCELLED back and no record: the turn_seq is free.
+    Errors besides those above: RECORD_CONFLICT, RECORD_GAP, TURN_NOT_BEGUN, TURN_ENDED;
+    ABORTED / TURN_ALREADY_BEGUN for another attempt.
     """
     ListHistory: _grpc.UnaryUnaryMultiCallable[_journal_pb2.ListHistoryRequest, _journal_pb2.ListHistoryResponse]
-    """What was said before a turn, newest first, bounded: to tell a new native session."""
+    """What was said before a turn, bounded, the newest first to be kept: to tell a new native
+    session. A turn that does not fit as a whole is told by its prompt and its end. Without
+    records of starts, consumption and untyped updates.
+    """
     FinishTurn: _grpc.UnaryUnaryMultiCallable[_journal_pb2.FinishTurnRequest, _journal_pb2.FinishTurnResponse]
     """Ends a turn: the only settlement. Repeated with the same attempt it is answered as
     the first time. FAILED_PRECONDITION / RECORDS_MISSING, TURN_NOT_BEGUN, TURN_ENDED;
@@ -107,11 +111,15 @@ class JournalServiceAsyncStub(JournalServiceStub):
     OpenInteraction: _aio.UnaryUnaryMultiCallable[_journal_pb2.OpenInteractionRequest, _journal_pb2.OpenInteractionResponse]  # type: ignore[assignment]
     """Stores a question of the agent and its record, which takes the next turn_seq; the turn
     becomes AWAITING_INPUT. Repeated with the same content it is answered as it stands now.
-    A turn that is being stopped gets CANCELLED back and no record. Errors besides those
-    above: RECORD_CONFLICT, RECORD_GAP.
+    A turn that is being stopped gets CANCELLED back and no record: the turn_seq is free.
+    Errors besides those above: RECORD_CONFLICT, RECORD_GAP, TURN_NOT_BEGUN, TURN_ENDED;
+    ABORTED / TURN_ALREADY_BEGUN for another attempt.
     """
     ListHistory: _aio.UnaryUnaryMultiCallable[_journal_pb2.ListHistoryRequest, _journal_pb2.ListHistoryResponse]  # type: ignore[assignment]
-    """What was said before a turn, newest first, bounded: to tell a new native session."""
+    """What was said before a turn, bounded, the newest first to be kept: to tell a new native
+    session. A turn that does not fit as a whole is told by its prompt and its end. Without
+    records of starts, consumption and untyped updates.
+    """
     FinishTurn: _aio.UnaryUnaryMultiCallable[_journal_pb2.FinishTurnRequest, _journal_pb2.FinishTurnResponse]  # type: ignore[assignment]
     """Ends a turn: the only settlement. Repeated with the same attempt it is answered as
     the first time. FAILED_PRECONDITION / RECORDS_MISSING, TURN_NOT_BEGUN, TURN_ENDED;
@@ -173,8 +181,9 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_journal_pb2.OpenInteractionResponse, _abc.Awaitable[_journal_pb2.OpenInteractionResponse]]:
         """Stores a question of the agent and its record, which takes the next turn_seq; the turn
         becomes AWAITING_INPUT. Repeated with the same content it is answered as it stands now.
-        A turn that is being stopped gets CANCELLED back and no record. Errors besides those
-        above: RECORD_CONFLICT, RECORD_GAP.
+        A turn that is being stopped gets CANCELLED back and no record: the turn_seq is free.
+        Errors besides those above: RECORD_CONFLICT, RECORD_GAP, TURN_NOT_BEGUN, TURN_ENDED;
+        ABORTED / TURN_ALREADY_BEGUN for another attempt.
         """
 
     @_abc_1.abstractmethod
@@ -183,7 +192,10 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _journal_pb2.ListHistoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_journal_pb2.ListHistoryResponse, _abc.Awaitable[_journal_pb2.ListHistoryResponse]]:
-        """What was said before a turn, newest first, bounded: to tell a new native session."""
+        """What was said before a turn, bounded, the newest first to be kept: to tell a new native
+        session. A turn that does not fit as a whole is told by its prompt and its end. Without
+        records of starts, consumption and untyped updates.
+        """
 
     @_abc_1.abstractmethod
     def FinishTurn(

@@ -213,7 +213,8 @@ class _RecordViewEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RecordView
     """As they came, in pieces."""
     RECORD_VIEW_MESSAGES: _RecordView.ValueType  # 2
     """The pieces of one message that stand next to each other as one record, which has the
-    seq of the last of them.
+    seq of the last of them. Messages beyond 256 KiB come in parts. Of a message that is
+    still being written the stored pieces are shown; the others follow as a record of their own.
     """
 
 class RecordView(_RecordView, metaclass=_RecordViewEnumTypeWrapper):
@@ -225,7 +226,8 @@ RECORD_VIEW_CHUNKS: RecordView.ValueType  # 1
 """As they came, in pieces."""
 RECORD_VIEW_MESSAGES: RecordView.ValueType  # 2
 """The pieces of one message that stand next to each other as one record, which has the
-seq of the last of them.
+seq of the last of them. Messages beyond 256 KiB come in parts. Of a message that is
+still being written the stored pieces are shown; the others follow as a record of their own.
 """
 Global___RecordView: _TypeAlias = RecordView  # noqa: Y015
 
@@ -737,7 +739,7 @@ class Interaction(_message.Message):
     option_id: _builtins.str
     """The chosen option."""
     settled_by: _builtins.str
-    """Who answered or what cancelled it."""
+    """`client`, the command or the end reason of the turn that cancelled it, or `expiry`."""
     @_builtins.property
     def options(self) -> _containers.RepeatedCompositeFieldContainer[_record_pb2.InteractionOption]:
         """What may be answered."""
@@ -1670,7 +1672,7 @@ class ListInteractionsRequest(_message.Message):
     pending_only: _builtins.bool
     """Only those that wait for an answer."""
     page_size: _builtins.int
-    """At most so many; default 50, at most 1000."""
+    """At most so many; default 50, at most 1000. A page ends early at about 1 MiB."""
     page_token: _builtins.str
     """From the response before."""
     def __init__(

@@ -182,7 +182,7 @@ class SessionServiceServicer:
     def StartTurn(self, request, context):
         """Admits a turn or refuses it, in one transaction, before any runner or workspace is
         touched. A refused turn leaves no trace. FAILED_PRECONDITION / TURN_IN_PROGRESS
-        with turn, state and phase, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS;
+        with turn, state, phase and a pending interaction_id, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS;
         ABORTED / TURN_WITHDRAWN for a turn_id that a Stop named in the last 10 minutes,
         before there was such a turn.
         """

@@ -67,7 +67,7 @@ class SessionServiceStub:
     StartTurn: _grpc.UnaryUnaryMultiCallable[_session_pb2.StartTurnRequest, _session_pb2.StartTurnResponse]
     """Admits a turn or refuses it, in one transaction, before any runner or workspace is
     touched. A refused turn leaves no trace. FAILED_PRECONDITION / TURN_IN_PROGRESS
-    with turn, state and phase, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS;
+    with turn, state, phase and a pending interaction_id, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS;
     ABORTED / TURN_WITHDRAWN for a turn_id that a Stop named in the last 10 minutes,
     before there was such a turn.
     """
@@ -157,7 +157,7 @@ class SessionServiceAsyncStub(SessionServiceStub):
     StartTurn: _aio.UnaryUnaryMultiCallable[_session_pb2.StartTurnRequest, _session_pb2.StartTurnResponse]  # type: ignore[assignment]
     """Admits a turn or refuses it, in one transaction, before any runner or workspace is
     touched. A refused turn leaves no trace. FAILED_PRECONDITION / TURN_IN_PROGRESS
-    with turn, state and phase, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS;
+    with turn, state, phase and a pending interaction_id, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS;
     ABORTED / TURN_WITHDRAWN for a turn_id that a Stop named in the last 10 minutes,
     before there was such a turn.
     """
@@ -274,7 +274,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_pb2.StartTurnResponse, _abc.Awaitable[_session_pb2.StartTurnResponse]]:
         """Admits a turn or refuses it, in one transaction, before any runner or workspace is
         touched. A refused turn leaves no trace. FAILED_PRECONDITION / TURN_IN_PROGRESS
-        with turn, state and phase, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS;
+        with turn, state, phase and a pending interaction_id, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS;
         ABORTED / TURN_WITHDRAWN for a turn_id that a Stop named in the last 10 minutes,
         before there was such a turn.
         """

@@ -1,0 +1,98 @@
+"""The answer outbox: tells runners what was decided about their questions, again and again, until they know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from moorage.runner.v1 import runner_pb2
+
+from services.common.clock import Clock
+from services.common.errors import MoorageError
+from services.common.logs import get_logger
+from services.common.telemetry import use_traceparent
+from services.session.claims import ATTEMPT, HOLD, ClaimLoop, back_off
+from services.session.clients import Leases, Runners
+from services.session.interactions import AnswerClaim
+from services.session.sessions import resource_of
+from services.session.store.answers import AnswerStore
+
+_ANSWER: Final = 3.0
+
+_log: Final = get_logger(__name__)
+
+
+class AnswerDelivery:
+    """Any number of replicas may run it: a decision is delivered by one at a time.
+
+    It goes on until the holder of the session has taken it, or the turn is stopped or has
+    ended; a holder that does not have the turn is left to the rules that end such a turn (F8, F9).
+    """
+
+    def __init__(self, store: AnswerStore, leases: Leases, runners: Runners, clock: Clock) -> None:
+        """Who holds a session, and how runners are called."""
+        self._store = store
+        self._leases = leases
+        self._runners = runners
+        self._loop = ClaimLoop("delivering an answer", self, clock)
+        self._hastened = False
+
+    def wake(self) -> None:
+        """A question was decided."""
+        self._loop.wake()
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        await self._loop.run()
+
+    async def claim(self, limit: int) -> Sequence[AnswerClaim]:
+        """See Outbox. After a start everything is due: whoever had claimed it may be gone."""
+        if not self._hastened:
+            await self._store.hasten()
+            self._hastened = True
+        return await self._store.claim(limit, hold=HOLD)
+
+    async def next_due(self) -> float | None:
+        """See Outbox."""
+        return await self._store.next_due()
+
+    async def handle(self, claim: AnswerClaim) -> None:
+        """See Outbox. The trace of the turn goes on here, whichever process and whenever it is."""
+        with use_traceparent(claim.traceparent):
+            delivered = await self._bounded(claim)
+        if delivered:
+            await self._store.delivered(claim)
+        else:
+            await self._store.postpone(claim, back_off(claim.attempts))
+
+    async def hand_back(self, claim: AnswerClaim) -> None:
+        """See Outbox."""
+        await self._store.postpone(claim, 0.0)
+
+    async def _bounded(self, claim: AnswerClaim) -> bool:
+        try:
+            async with asyncio.timeout(ATTEMPT):
+                return await self._attempt(claim)
+        except (TimeoutError, MoorageError) as error:
+            _log.warning("answer not delivered", error=str(error) or "no answer in time", **_names(claim))
+            return False
+
+    async def _attempt(self, claim: AnswerClaim) -> bool:
+        driver = await self._leases.driver(resource_of(claim.project, claim.session_id), timeout=_ANSWER)
+        if driver is None:
+            _log.info("no runner holds the session of an answer", **_names(claim))
+            return False
+        response = await self._runners.deliver_answer(driver.endpoint, claim)
+        accepted = response.result == runner_pb2.DELIVERY_RESULT_ACCEPTED
+        _log.info("answer delivered", runner=driver.holder, accepted=accepted, **_names(claim))
+        return accepted
+
+
+def _names(claim: AnswerClaim) -> dict[str, str]:
+    return {
+        "project": claim.project,
+        "session": claim.session_id,
+        "turn": claim.turn_id,
+        "interaction": claim.interaction_id,
+    }
