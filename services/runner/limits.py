@@ -43,13 +43,17 @@ class LimitWatch:
                 EndReason.END_REASON_MAX_DURATION, f"the turn lasted longer than {seconds:g} s", seconds
             )
 
-    async def watch_silence(self, agent: Speaker) -> None:
-        """Report when nothing came from the agent for `max_silence`, counted from now at the earliest."""
+    async def watch_silence(self, *speakers: Speaker) -> None:
+        """Report when none of them said anything for `max_silence`, counted from now at the earliest."""
         seconds = _seconds(self._limits.max_silence)
         if not seconds:
             return
         began = self._clock.boottime()
-        while (left := seconds - min(agent.silence, self._clock.boottime() - began)) > 0:
+        while True:
+            silence = min(speaker.silence for speaker in speakers)
+            left = seconds - min(silence, self._clock.boottime() - began)
+            if left <= 0:
+                break
             await self._clock.sleep(max(left, _SHORTEST_LOOK))
         self._report(EndReason.END_REASON_MAX_SILENCE, f"the agent was silent for {seconds:g} s", seconds)
 

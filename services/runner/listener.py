@@ -1,34 +1,57 @@
-"""What the runner does with what an agent says: records of the turn, answers by the policy."""
+"""What the runner does with what an agent says: records of the turn, questions, errands."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final
 
 from moorage.common.v1.record_pb2 import RecordBody
 from moorage.common.v1.turn_pb2 import ApprovalPolicy
+from moorage.session.v1.session_pb2 import AgentSpec
 
 from services.common.clock import Clock
+from services.common.validation import mint_id
+from services.runner.acp.asked import to_question
 from services.runner.acp.coalescer import Coalescer
+from services.runner.acp.lines import Message
 from services.runner.acp.messages import PermissionOutcome, PermissionRequest, SessionUpdate
-from services.runner.acp.records import to_body
+from services.runner.acp.records import asked_tool, to_body
+from services.runner.acp.requests import ClientRequest
 from services.runner.approvals import choose
+from services.runner.asking import Asking
+from services.runner.errands import Errands
 from services.runner.interrupts import background
 from services.runner.limits import LimitWatch
+from services.runner.places import Place
+from services.runner.profiles import Profile
 from services.runner.records import RecordBuffer, error_body
+
+_MOST_TITLES: Final = 1000
 
 
 class TurnListener:
     """Listens to an agent for one turn; what is said outside of a turn belongs to none."""
 
     def __init__(
-        self, policy: ApprovalPolicy.ValueType, limits: LimitWatch, records: RecordBuffer, clock: Clock
+        self,
+        policy: ApprovalPolicy.ValueType,
+        limits: LimitWatch,
+        records: RecordBuffer,
+        clock: Clock,
+        *,
+        asking: Asking,
+        errands: Errands,
     ) -> None:
         """Records go to the buffer, merged where they are pieces of one text."""
         self._policy = policy
         self._limits = limits
         self._text = Coalescer(records.add, clock)
+        self._asking = asking
+        self._errands = errands
+        self._titles: dict[str, str] = {}
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
@@ -37,23 +60,53 @@ class TurnListener:
             yield
         await self._text.flush()
 
+    def serve(self, place: Place, profile: Profile, agent: AgentSpec) -> None:
+        """From now on the agent can have things done in this place."""
+        self._errands.open(place, profile, agent)
+
     async def on_update(self, update: SessionUpdate) -> None:
         """See AgentHandler: record it, unless it is history."""
-        body = None if update.replayed else _body(update)
+        body = None if update.replayed else _recorded(partial(to_body, update))
         if body is not None:
             self._limits.count(body)
+            self._note_title(body)
             await self._text.put(body)
 
     async def on_permission(self, request: PermissionRequest) -> Awaitable[PermissionOutcome]:
-        """See AgentHandler: answer at once."""
+        """See AgentHandler: answer at once by the policy, or have users asked."""
+        if self._policy == ApprovalPolicy.APPROVAL_POLICY_ASK:
+            return await self._ask(request)
         answer: asyncio.Future[PermissionOutcome] = asyncio.get_running_loop().create_future()
         answer.set_result(choose(self._policy, request.options))
         return answer
 
+    async def on_request(self, request: ClientRequest) -> Awaitable[Message]:
+        """See AgentHandler."""
+        return self._errands.begin(request)
 
-def _body(update: SessionUpdate) -> RecordBody | None:
+    async def _ask(self, request: PermissionRequest) -> Awaitable[PermissionOutcome]:
+        call_id = request.tool_call.tool_call_id
+        title = request.tool_call.title or self._titles.get(call_id) or f"tool call {call_id}"
+        question = to_question(request, mint_id("interaction"), title)
+        if call_id not in self._titles and (body := _recorded(partial(asked_tool, request))):
+            # Users have not seen what they are asked about.
+            self._titles[call_id] = title
+            await self._text.put(body)
+        await self._text.flush()
+        return await self._asking.ask(question)
+
+    def _note_title(self, body: RecordBody) -> None:
+        if body.HasField("tool_call"):
+            self._titles[body.tool_call.tool_call_id] = body.tool_call.title
+        elif body.HasField("tool_update") and body.tool_update.title:
+            self._titles[body.tool_update.tool_call_id] = body.tool_update.title
+        if len(self._titles) > _MOST_TITLES:
+            del self._titles[next(iter(self._titles))]
+
+
+def _recorded(convert: Callable[[], RecordBody | None]) -> RecordBody | None:
     try:
-        return to_body(update)
+        return convert()
     except ValueError as error:
         # E.g. lone surrogates, which JSON can say and nothing can store.
-        return error_body("RECORD_NOT_STORABLE", f"an update of the agent cannot be stored: {error}")
+        return error_body("RECORD_NOT_STORABLE", f"what the agent tells cannot be stored: {error}")

@@ -1,8 +1,9 @@
-"""Bytes from one task to another, and the end of what a process says on stderr."""
+"""Bytes from one task to another, and the last of what a process says."""
 
 from __future__ import annotations
 
 import asyncio
+import codecs
 from collections import deque
 
 
@@ -65,3 +66,36 @@ class Tail:
     def text(self) -> str:
         """As text, whatever it is."""
         return self._bytes.decode(errors="replace").strip()
+
+
+class TextTail:
+    """The last characters of an output in UTF-8, in at most so many bytes; what is no UTF-8 is replaced."""
+
+    def __init__(self, max_bytes: int) -> None:
+        """Keep so many."""
+        self.truncated = False
+        self._max_bytes = max_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._bytes = bytearray()
+
+    def add(self, chunk: bytes) -> None:
+        """Append, and forget the oldest; a character may come in several chunks."""
+        self._keep(self._decoder.decode(chunk))
+
+    def end(self) -> None:
+        """Nothing follows."""
+        self._keep(self._decoder.decode(b"", final=True))
+
+    @property
+    def text(self) -> str:
+        """What is kept."""
+        return self._bytes.decode()
+
+    def _keep(self, text: str) -> None:
+        self._bytes += text.encode()
+        cut = len(self._bytes) - self._max_bytes
+        if cut > 0:
+            while cut < len(self._bytes) and self._bytes[cut] & 0xC0 == 0x80:
+                cut += 1
+            del self._bytes[:cut]
+            self.truncated = True

@@ -12,7 +12,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from services.runner.acp.connection import DEFAULT_LIMITS, AgentConnection
+from services.runner.acp.lines import Message
 from services.runner.acp.messages import PermissionOutcome, PermissionRequest, SessionUpdate
+from services.runner.acp.requests import ClientRequest
 from services.runner.acp.transport import TransportLimits
 from services.runner.profiles import load_profiles, resolve_command
 
@@ -47,6 +49,8 @@ class Listener:
         self.updates: list[SessionUpdate] = []
         self.requests: list[PermissionRequest] = []
         self.answer: Callable[[PermissionRequest], Awaitable[PermissionOutcome]] = _no_answer
+        self.served: list[ClientRequest] = []
+        self.serve: Callable[[ClientRequest], Awaitable[Message]] = _not_served
         self.error: Exception | None = None
         self.gate = asyncio.Event()
         self.gate.set()
@@ -64,6 +68,12 @@ class Listener:
         self.arrived.set()
         await self.gate.wait()
         return self.answer(request)
+
+    async def on_request(self, request: ClientRequest) -> Awaitable[Message]:
+        self.served.append(request)
+        self.arrived.set()
+        await self.gate.wait()
+        return self.serve(request)
 
     async def until(self, condition: Callable[[Listener], object]) -> None:
         """Wait until what has arrived fulfils the condition."""
@@ -83,6 +93,10 @@ class Listener:
 
 async def _no_answer(request: PermissionRequest) -> PermissionOutcome:
     raise AssertionError(f"nobody expected the question {request.raw}")
+
+
+async def _not_served(request: ClientRequest) -> Message:
+    raise AssertionError(f"nobody expected the request {request}")
 
 
 @asynccontextmanager

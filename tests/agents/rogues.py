@@ -83,7 +83,7 @@ def unknown(prompt: dict[str, Any]) -> None:
     send(id={"not": "hashable"}, result={})
     answers = []
     for method in ("fs/read_text_file", "terminal/create", "_company/question"):
-        send(id=f"q-{method}", method=method, params={"sessionId": SESSION, "path": "/etc/passwd"})
+        send(id=f"q-{method}", method=method, params={"sessionId": SESSION, "path": 7})
         answers.append(receive())
     send(id="bad", method="session/request_permission", params={"sessionId": SESSION})
     answers.append(receive())

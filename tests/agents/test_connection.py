@@ -100,10 +100,11 @@ async def test_unknown_updates_are_kept_and_unknown_requests_refused(tmp_path: P
         assert (malformed.kind, malformed.model) == ("agent_message_chunk", None)
         assert (empty.kind, empty.model) == ("", None)
         assert no_object.raw == {"params": [1, 2]}
-        refused = [["q-fs/read_text_file", -32601], ["q-terminal/create", -32601]]
+        refused = [["q-fs/read_text_file", -32602], ["q-terminal/create", -32602]]
         refused += [["q-_company/question", -32601], ["bad", -32602]]
         assert json.loads(told.raw["update"]["content"]["text"]) == refused
         assert not agent.listener.requests
+        assert not agent.listener.served
 
 
 async def test_what_comes_after_the_end_breaks_nothing(tmp_path: Path) -> None:

@@ -31,15 +31,11 @@ from services.runner.acp.messages import (
     as_message,
     parse,
 )
+from services.runner.acp.requests import CLIENT_CAPABILITIES
 from services.runner.acp.rpc import Rpc, mark_retrieved
 from services.runner.acp.stream import ByteStream
 from services.runner.acp.transport import Transport, TransportLimits
 
-# What is not offered here the agent must not ask for.
-CLIENT_CAPABILITIES: Final[Message] = {
-    "fs": {"readTextFile": False, "writeTextFile": False},
-    "terminal": False,
-}
 DEFAULT_LIMITS: Final = TransportLimits()
 
 

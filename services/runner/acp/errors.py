@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Final
 
 AUTH_REQUIRED: Final = -32000
+RESOURCE_NOT_FOUND: Final = -32002
+INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import Final
 
 from acp import schema
@@ -9,10 +11,11 @@ from acp.meta import CLIENT_METHODS
 from pydantic import ValidationError
 
 from services.common.logs import get_logger
-from services.runner.acp.errors import INVALID_PARAMS, METHOD_NOT_FOUND
+from services.runner.acp.errors import INVALID_PARAMS
 from services.runner.acp.lines import Message
 from services.runner.acp.messages import AgentHandler, PermissionRequest, Prompt, SessionUpdate
 from services.runner.acp.permissions import Gates, withdrawn
+from services.runner.acp.requests import client_request, settled
 from services.runner.acp.rpc import Answer, RequestError
 
 _log: Final = get_logger(__name__)
@@ -38,10 +41,13 @@ class Inbound:
         await self._handler.on_update(SessionUpdate(params, replayed, in_prompt))
 
     async def on_request(self, method: str, params: Message) -> Answer:
-        """See Peer. Only permissions are served: nothing else was offered to the agent."""
-        if method != CLIENT_METHODS["session_request_permission"]:
-            raise RequestError(METHOD_NOT_FOUND, f"this client does not serve {method}")
-        request = permission_request(params)
+        """See Peer."""
+        if method == CLIENT_METHODS["session_request_permission"]:
+            return await self._ask(permission_request(params))
+        answer = await self._handler.on_request(client_request(method, params))
+        return partial(settled, asyncio.ensure_future(answer))
+
+    async def _ask(self, request: PermissionRequest) -> Answer:
         if request.session_id not in self.prompts or self.gates.is_withdrawn(request.session_id):
             return withdrawn
         answer = await self._handler.on_permission(request)

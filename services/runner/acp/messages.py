@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from services.runner.acp.errors import AgentProtocolError, AuthMethod
 from services.runner.acp.lines import Message
+from services.runner.acp.requests import ClientRequest
 
 _Model = TypeVar("_Model", bound=schema.BaseModel)
 
@@ -67,7 +68,7 @@ class PermissionRequest:
 
 
 class AgentHandler(Protocol):
-    """The user of a connection. Both methods are called in the order of the stream."""
+    """The user of a connection. Its methods are called in the order of the stream."""
 
     async def on_update(self, update: SessionUpdate) -> None:
         """While it runs nothing more is taken from the agent; what it raises ends the connection."""
@@ -75,6 +76,10 @@ class AgentHandler(Protocol):
 
     async def on_permission(self, request: PermissionRequest) -> Awaitable[PermissionOutcome]:
         """As `on_update`; what it returns is awaited beside the stream and cancelled with the prompt."""
+        ...
+
+    async def on_request(self, request: ClientRequest) -> Awaitable[Message]:
+        """As `on_update`; what it returns is awaited beside the stream. RequestError, here or there, refuses."""
         ...
 
 

@@ -27,7 +27,7 @@ from moorage.common.v1.record_pb2 import (
 from moorage.common.v1.turn_pb2 import TokenUsage
 
 from services.runner.acp.content import proto_block
-from services.runner.acp.messages import PromptResult, SessionUpdate
+from services.runner.acp.messages import PermissionRequest, PromptResult, SessionUpdate
 
 _STATUS: Final[dict[str | None, ToolCallStatus.ValueType]] = {
     None: ToolCallStatus.TOOL_CALL_STATUS_UNSPECIFIED,
@@ -50,6 +50,11 @@ def to_body(update: SessionUpdate) -> RecordBody | None:
 def raw_json(update: SessionUpdate) -> RecordBody:
     """The update as it came."""
     return RecordBody(raw_json=RawJson(method=CLIENT_METHODS["session_update"], json=update.raw_json))
+
+
+def asked_tool(request: PermissionRequest) -> RecordBody:
+    """What the agent tells of a tool call while it asks whether it may run."""
+    return RecordBody(tool_update=_tool_update(request.tool_call))
 
 
 def token_usage(result: PromptResult) -> TokenUsage | None:
@@ -109,7 +114,7 @@ def _tool_call(call: schema.ToolCallStart) -> ToolCall:
     )
 
 
-def _tool_update(update: schema.ToolCallProgress) -> ToolUpdate:
+def _tool_update(update: schema.ToolCallProgress | schema.ToolCallUpdate) -> ToolUpdate:
     return ToolUpdate(
         tool_call_id=update.tool_call_id,
         title=update.title,

@@ -57,10 +57,17 @@ class Peer(Protocol):
 class RequestError(Exception):
     """Answers a request of the agent with a JSON-RPC error."""
 
-    def __init__(self, code: int, message: str) -> None:
-        """The code is JSON-RPC's."""
+    def __init__(self, code: int, message: str, data: Message | None = None) -> None:
+        """The code is JSON-RPC's or the protocol's."""
         super().__init__(message)
         self.code = code
+        self.data = data
+
+    @property
+    def error(self) -> Message:
+        """As the agent gets it."""
+        error: Message = {"code": self.code, "message": str(self)}
+        return error if self.data is None else {**error, "data": self.data}
 
 
 class Rpc:
@@ -205,7 +212,7 @@ class Rpc:
         try:
             message["result"] = await answer()
         except RequestError as error:
-            message["error"] = {"code": error.code, "message": str(error)}
+            message["error"] = error.error
         except Exception:  # noqa: BLE001 - the agent waits for an answer
             _log.exception("a request of the agent could not be served", method=method)
             message["error"] = {"code": INTERNAL_ERROR, "message": "internal error"}

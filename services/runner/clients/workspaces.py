@@ -59,6 +59,16 @@ class Workspaces:
         )
         await self._at_instance(endpoint, lambda stub: stub.ClaimWorkspace(request, timeout=self._timeout))
 
+    async def read_file(
+        self, endpoint: str, request: workspace_pb2.ReadFileRequest
+    ) -> workspace_pb2.ReadFileResponse:
+        """A part of a file."""
+        return await self._at_instance(endpoint, lambda stub: stub.ReadFile(request, timeout=self._timeout))
+
+    async def write_file(self, endpoint: str, request: workspace_pb2.WriteFileRequest) -> None:
+        """Replace or make a file."""
+        await self._at_instance(endpoint, lambda stub: stub.WriteFile(request, timeout=self._timeout))
+
     async def _at_instance(
         self, endpoint: str, call: Callable[[WorkspaceServiceAsyncStub], Awaitable[T]]
     ) -> T:
