@@ -49,11 +49,9 @@ class LimitWatch:
         if not seconds:
             return
         began = self._clock.boottime()
-        while True:
-            silence = min(speaker.silence for speaker in speakers)
-            left = seconds - min(silence, self._clock.boottime() - began)
-            if left <= 0:
-                break
+        while (
+            left := seconds - min(self._clock.boottime() - began, *(each.silence for each in speakers))
+        ) > 0:
             await self._clock.sleep(max(left, _SHORTEST_LOOK))
         self._report(EndReason.END_REASON_MAX_SILENCE, f"the agent was silent for {seconds:g} s", seconds)
 
