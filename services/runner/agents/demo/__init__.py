@@ -8,6 +8,10 @@ its input. Each line of a prompt is one command, in any case:
     think TEXT                  streams TEXT as a thought
     run COMMAND                 runs a shell command as a tool call, in the session's directory
     ask to run COMMAND          asks for permission first (once, always in this session, or no)
+    terminal COMMAND            has the client run it in a terminal, as a tool call
+    read FILE [from line N]     has the client read a file below the session's directory, or some
+      [for N lines]             of its lines, and streams them
+    write FILE TEXT             has the client write TEXT and a line end to a file
     sleep SECONDS               waits
     count to N                  streams 1 to N, a number per chunk; each is in the log before it is
       [into FILE]               sent. The log is appended to: FILE, below the session's directory,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from . import client
 from .turn import Turn
 from .wire import RpcError
 
@@ -83,7 +84,7 @@ def think(turn: Turn, match: re.Match[str]) -> None:
 def run(turn: Turn, match: re.Match[str]) -> None:
     with turn.tool_call(match[1]) as call:
         code = turn.run_tool(call)
-    report(turn, code)
+    report(turn, ending_of(code))
 
 
 @command(r"ask to run (.+)")
@@ -92,15 +93,57 @@ def ask_to_run(turn: Turn, match: re.Match[str]) -> None:
         code = turn.run_tool(call) if turn.permitted(call) else None
         if code is None:
             turn.end_tool(call, "failed", "(refused)")
-    report(turn, code)
+    report(turn, None if code is None else ending_of(code))
 
 
-def report(turn: Turn, code: int | None) -> None:
-    if code is None:
+@command(r"terminal (.+)")
+def run_in_terminal(turn: Turn, match: re.Match[str]) -> None:
+    with turn.tool_call(match[1]) as call:
+        try:
+            with client.terminal(turn, match[1]) as terminal_id:
+                shown = {"type": "terminal", "terminalId": terminal_id}
+                turn.progress(call, status="in_progress", content=[shown])
+                status, output = client.wait_for_exit(turn, terminal_id)
+        except RpcError as error:
+            turn.end_tool(call, "failed", f"({error})")
+            turn.stream("The client gave no terminal: ", f"{error}\n")
+            return
+        done = status.get("exitCode") == 0
+        turn.end_tool(call, "completed" if done else "failed", output, rawOutput=status)
+    signal = status.get("signal")
+    report(turn, f"signal {signal}" if signal else f"exit code {status.get('exitCode')}")
+
+
+def ending_of(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"
+
+
+def report(turn: Turn, ending: str | None) -> None:
+    """Say how the command ended; None for one that did not run."""
+    if ending is None:
         turn.stream("The command was refused ", "and did not run.\n")
     else:
-        how = f"exit code {code}" if code >= 0 else f"signal {-code}"
-        turn.stream("The command ended ", f"with {how}.\n")
+        turn.stream("The command ended ", f"with {ending}.\n")
+
+
+@command(r"read (\S+)(?: from line (\d+))?(?: for (\d+) lines?)?")
+def read(turn: Turn, match: re.Match[str]) -> None:
+    try:
+        text = client.read_text(turn, match[1], match[2], match[3])
+    except RpcError as error:
+        turn.stream(f"The client did not read {match[1]}: ", f"{error}\n")
+    else:
+        turn.stream(*pieces_of(text) or ["(nothing)\n"])
+
+
+@command(r"write (\S+) (.+)")
+def write(turn: Turn, match: re.Match[str]) -> None:
+    try:
+        client.write_text(turn, match[1], f"{match[2]}\n")
+    except RpcError as error:
+        turn.stream(f"The client did not write {match[1]}: ", f"{error}\n")
+    else:
+        turn.stream("The client wrote ", f"{match[1]}.\n")
 
 
 @command(f"sleep {SECONDS}")

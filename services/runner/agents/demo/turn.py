@@ -6,11 +6,12 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import NoReturn
 
 from .session import Session
 from .tool import Tool
-from .wire import Message, Wire
+from .wire import Message, RpcError, Wire
 
 PERMISSION_OPTIONS = [
     {"optionId": "once", "name": "Allow once", "kind": "allow_once"},
@@ -34,12 +35,11 @@ class Turn:
         self._cancelled = threading.Event()
         self._lock = threading.Lock()
         self._tool: Tool | None = None
-        self._answer: Message = {}
-        self._woken = threading.Event()
+        self._answers: SimpleQueue[Message] = SimpleQueue()
 
     def cancel(self) -> None:
         self._cancelled.set()
-        self._woken.set()
+        self._answers.put({})
         with self._lock:
             if self._tool:
                 self._tool.kill()
@@ -94,11 +94,11 @@ class Turn:
 
     def end_tool(self, call: Message, status: str, output: str, **fields: object) -> None:
         content = [{"type": "content", "content": {"type": "text", "text": output}}]
-        self._progress(call, status=status, content=content, **fields)
+        self.progress(call, status=status, content=content, **fields)
 
     def run_tool(self, call: Message) -> int:
         """Run the announced command to its end; return exit code or negative signal."""
-        self._progress(call, status="in_progress")
+        self.progress(call, status="in_progress")
         code, output = self._execute(call["title"])
         self.check()
         status = "failed" if code else "completed"
@@ -109,16 +109,8 @@ class Turn:
         """Ask the client whether the announced command may run."""
         if self.session.always_allowed:
             return True
-        params = {"toolCall": {**call, "status": "pending"}, "options": PERMISSION_OPTIONS}
-        params["sessionId"] = self.session.id
-        self._woken.clear()
-        self.check()
-        self._wire.ask("session/request_permission", params, self._answered)
-        self._woken.wait()
-        self.check()
-        return self._decide(self._answer.get("result") or {})
-
-    def _decide(self, result: Message) -> bool:
+        asked = {**call, "status": "pending"}
+        result = self.ask("session/request_permission", toolCall=asked, options=PERMISSION_OPTIONS)
         outcome = result.get("outcome") or {}
         if outcome.get("outcome") == "cancelled":
             raise Cancelled
@@ -126,11 +118,22 @@ class Turn:
         self.session.always_allowed = choice == "always"
         return choice in ("once", "always")
 
-    def _answered(self, message: Message) -> None:
-        self._answer = message
-        self._woken.set()
+    def ask(self, method: str, /, **params: object) -> Message:
+        """Ask the client and wait for its result; RpcError when it refuses."""
+        self._answers = answers = SimpleQueue[Message]()
+        self.check()
+        self._wire.ask(method, {"sessionId": self.session.id, **params}, answers.put)
+        answer = answers.get()
+        self.check()
+        if error := answer.get("error"):
+            raise RpcError(error.get("code", -32603), str(error.get("message")))
+        return answer.get("result") or {}
 
-    def _progress(self, call: Message, **fields: object) -> None:
+    def tell(self, method: str, /, **params: object) -> None:
+        """Ask the client for something that is done without waiting for it."""
+        self._wire.ask(method, {"sessionId": self.session.id, **params}, lambda _: None)
+
+    def progress(self, call: Message, **fields: object) -> None:
         self.update("tool_call_update", toolCallId=call["toolCallId"], **fields)
 
     def _execute(self, command: str) -> tuple[int, str]:
