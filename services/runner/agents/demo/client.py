@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
