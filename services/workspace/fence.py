@@ -11,6 +11,7 @@ from services.fencing.verifier import GrantVerifier
 from services.workspace.exec.execs import Execs, SessionKey, stale
 from services.workspace.store.workspaces import WorkspaceStore
 from services.workspace.workspaces import Workspace, check_instance
+from services.workspace.writes import Writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +29,21 @@ class Shown:
 
 
 class Fence:
-    """Judges grants that are shown with a claim or an exec."""
+    """Judges grants that are shown with a claim, an exec or a file write."""
 
     def __init__(
-        self, store: WorkspaceStore, verifier: GrantVerifier, execs: Execs, instance_id: str
+        self,
+        store: WorkspaceStore,
+        verifier: GrantVerifier,
+        execs: Execs,
+        writes: Writes,
+        instance_id: str,
     ) -> None:
         """`instance_id` is this instance's."""
         self._store = store
         self._verifier = verifier
         self._execs = execs
+        self._writes = writes
         self._instance_id = instance_id
 
     async def examine(self, project: str, workspace_id: str, grant: Grant) -> Shown:
@@ -50,8 +57,9 @@ class Fence:
     async def write_down(self, shown: Shown) -> Workspace:
         """Raise the fence to the shown token; StaleOwner when a higher one was seen.
 
-        However it ends, also when the caller goes away while the commit is on its way, lower execs
-        end: owner has granted the token, and that is enough to know that theirs is over.
+        File writes of lower tokens are over when it returns. However it ends, also when the caller
+        goes away while the commit is on its way, lower execs end: owner has granted the token, and
+        that is enough to know that theirs is over.
         """
         workspace = shown.workspace
 
@@ -64,4 +72,5 @@ class Fence:
             self._execs.raise_token(shown.session, shown.claims.token)
         if token < stored.token:
             raise stale(shown.session, token, stored.token)
+        await self._writes.until_over(shown.session, below=token)
         return stored

@@ -16,6 +16,7 @@ from services.workspace.exec.execs import Execs
 from services.workspace.exec.forkserver import ForkServer
 from services.workspace.exec.marker import Marker, kill_marked
 from services.workspace.store.work import WorkStore
+from services.workspace.writes import Writes
 
 _LABELS: Final = {"role": "service"}
 _LONGEST_RETRY: Final = 1.0
@@ -38,7 +39,13 @@ class Instance:
     """Holds `instances/{id}`. Without it nothing is started, changed or removed."""
 
     def __init__(
-        self, place: Place, leases: LeaseLoop, work: WorkStore, execs: Execs, fork_server: ForkServer
+        self,
+        place: Place,
+        leases: LeaseLoop,
+        work: WorkStore,
+        execs: Execs,
+        writes: Writes,
+        fork_server: ForkServer,
     ) -> None:
         """Not serving yet."""
         self.instance_id = place.instance_id
@@ -46,6 +53,7 @@ class Instance:
         self._leases = leases
         self._work = work
         self._execs = execs
+        self._writes = writes
         self._fork_server = fork_server
         self._lease: HeldLease | None = None
         self._marker: Marker | None = None
@@ -90,11 +98,11 @@ class Instance:
             self._end_execs(ShuttingDown())
 
     async def drain(self) -> None:
-        """Serve no more: every process is dead and the lease given back when it returns."""
+        """Serve no more: every process is dead, no file is written, and the lease is given back."""
         self._leaving = True
         lease, self._lease = self._lease, None
         self._end_execs(ShuttingDown())
-        await self._execs.until_gone(self._execs.all())
+        await self._until_quiet()
         if lease is not None:
             await self._leases.release(lease, _RELEASE_TIMEOUT)
         await self._fork_server.close()
@@ -113,7 +121,7 @@ class Instance:
             await lease.lost.wait()
         finally:
             self._lose("it was lost")
-            await self._execs.until_gone(self._execs.all())
+            await self._until_quiet()
             if lease.held or lease.loss is not None:
                 await self._leases.release(lease, _RELEASE_TIMEOUT)
 
@@ -138,6 +146,11 @@ class Instance:
     def _end_execs(self, error: MoorageError) -> None:
         for each in self._execs.all():
             each.end(error)
+
+    async def _until_quiet(self) -> None:
+        """Return when nothing that was begun under the lease touches a workspace any more."""
+        await self._execs.until_gone(self._execs.all())
+        await self._writes.until_none()
 
     def _unavailable(self) -> DependencyUnavailable:
         return DependencyUnavailable(dependency="instance lease", cause=self._cause, retry_after=1.0)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 from services.workspace.exec.process import Process
+from services.workspace.providers.files import Tree
 from services.workspace.providers.registry import Provider, Registry, Unusable, Vanished
 from services.workspace.store.workspaces import WorkspaceStore
 from services.workspace.workspaces import (
@@ -13,6 +18,8 @@ from services.workspace.workspaces import (
     check_ready,
     not_ready,
 )
+
+T = TypeVar("T")
 
 
 class Resolver:
@@ -39,6 +46,26 @@ class Resolver:
         provider = self._registry.get(check_ready(workspace).provider)
         try:
             return provider.spawn(workspace, directory, terminal)
+        except Unusable as error:
+            await self._refuse(workspace, error)
+            raise
+
+    async def use(
+        self,
+        workspace: Workspace,
+        what: Callable[[Tree], T],
+        run: Callable[[Callable[[], T]], Awaitable[T]] = asyncio.to_thread,
+    ) -> T:
+        """Do something with a workspace's files, which blocks, in a thread; WorkspaceNotReady."""
+        provider = self._registry.get(check_ready(workspace).provider)
+
+        def work() -> T:
+            # Opened and closed by the thread: it goes on when the caller does not.
+            with provider.files(workspace) as tree:
+                return what(tree)
+
+        try:
+            return await run(work)
         except Unusable as error:
             await self._refuse(workspace, error)
             raise

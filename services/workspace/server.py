@@ -32,10 +32,12 @@ from services.workspace.providers.registry import Registry
 from services.workspace.provisioning import Provisioning
 from services.workspace.resolving import Resolver
 from services.workspace.servicers.execs import ExecCalls
+from services.workspace.servicers.files import FileCalls
 from services.workspace.servicers.service import Parts, WorkspaceServicer
 from services.workspace.store.work import WorkStore
 from services.workspace.store.workspaces import WorkspaceStore
 from services.workspace.worker import Retries, Worker
+from services.workspace.writes import Writes
 
 NAME = "workspace"
 
@@ -88,15 +90,15 @@ def build(settings: WorkspaceSettings) -> WorkspaceInstance:
     server = ServiceServer(settings, name=NAME)
 
     store, work = WorkspaceStore(database), WorkStore(database, settings.instance_id)
-    execs, fork_server, changes = Execs(), ForkServer(), Changes()
+    execs, writes, fork_server, changes = Execs(), Writes(), ForkServer(), Changes()
     place = Place(
         settings.instance_id, settings.lease_ttl, settings.predecessor_grace, lambda: server.endpoint
     )
-    instance = Instance(place, leases, work, execs, fork_server)
+    instance = Instance(place, leases, work, execs, writes, fork_server)
     registry = Registry([_local(settings, fork_server)])
     retries = Retries(settings.first_retry, settings.longest_retry)
     worker = Worker(instance, (store, work), registry, execs, changes, retries)
-    fence = Fence(store, verifier, execs, settings.instance_id)
+    fence = Fence(store, verifier, execs, writes, settings.instance_id)
     resolver = Resolver(store, registry)
     environment = OwnEnvironment(os.environ)
     parts = Parts(
@@ -113,6 +115,7 @@ def build(settings: WorkspaceSettings) -> WorkspaceInstance:
         exec_calls=ExecCalls(
             instance, fence, execs, resolver, verifier, environment, clock, settings.expiry_margin
         ),
+        file_calls=FileCalls(instance, fence, resolver, writes),
         stopping=server.stopping,
     )
     server.add(

@@ -6,8 +6,9 @@ the others may. Use it where the agents are trusted.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ from services.common.validation import check_text
 from services.workspace.exec.forkserver import ForkServer
 from services.workspace.exec.process import Process
 from services.workspace.providers import directories
+from services.workspace.providers.files import Tree
 from services.workspace.providers.labels import Label
 from services.workspace.providers.registry import Refused, Unusable, Vanished
 from services.workspace.workspaces import Origin, Workspace, outside_root
@@ -84,19 +86,8 @@ class LocalProvider:
 
     def check(self, workspace: Workspace) -> None:
         """See Provider."""
-        within = self.root if workspace.origin is Origin.SUPPLIED else self.state_directory
-        if not directories.is_inside(workspace.root, within):
-            # The settings have become narrower since it was stored.
-            raise Unusable(f"{workspace.root} lies outside {within}")
-        try:
-            with directories.pinned(workspace.root, workspace.root):
-                return
-        except directories.Escape:
-            raise Vanished(f"{workspace.root} leads elsewhere now") from None
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise Vanished(f"{workspace.root}: {error.strerror}") from error
-        except OSError as error:
-            raise Unusable(f"{workspace.root}: {error.strerror}") from error
+        with contextlib.ExitStack() as held:
+            self._pin(workspace, held)
 
     def spawn(self, workspace: Workspace, directory: str, terminal: tuple[int, int] | None) -> Process:
         """See Provider."""
@@ -109,6 +100,27 @@ class LocalProvider:
             raise outside_root("start.directory", directory, workspace.root) from None
         except OSError as error:
             raise InvalidArgument.of("start.directory", f"{directory}: {error.strerror}") from error
+
+    @contextlib.contextmanager
+    def files(self, workspace: Workspace) -> Iterator[Tree]:
+        """See Provider."""
+        with contextlib.ExitStack() as held:
+            yield Tree(self._pin(workspace, held), workspace.root)
+
+    def _pin(self, workspace: Workspace, held: contextlib.ExitStack) -> int:
+        """Its root, open until the stack is closed."""
+        within = self.root if workspace.origin is Origin.SUPPLIED else self.state_directory
+        if not directories.is_inside(workspace.root, within):
+            # The settings have become narrower since it was stored.
+            raise Unusable(f"{workspace.root} lies outside {within}")
+        try:
+            return held.enter_context(directories.pinned(workspace.root, workspace.root))
+        except directories.Escape:
+            raise Vanished(f"{workspace.root} leads elsewhere now") from None
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise Vanished(f"{workspace.root}: {error.strerror}") from error
+        except OSError as error:
+            raise Unusable(f"{workspace.root}: {error.strerror}") from error
 
     def _claim(self, workspace: Workspace, label: Label, project: int) -> None:
         if Path(workspace.root).exists():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from services.workspace.exec.process import Process
+from services.workspace.providers.files import Tree
 from services.workspace.workspaces import ProviderUnavailable, Workspace
 
 
@@ -14,7 +16,7 @@ class Refused(Exception):
 
 
 class Unusable(Exception):
-    """No process can run in the workspace now; the text says why."""
+    """Nothing can be done in the workspace now; the text says why."""
 
 
 class Vanished(Unusable):
@@ -73,6 +75,10 @@ class Provider(Protocol):
 
         `terminal` is (columns, rows). Raises Unusable, InvalidArgument, StartFailed.
         """
+        ...
+
+    def files(self, workspace: Workspace) -> AbstractContextManager[Tree]:
+        """Its files, within the block. It blocks, and raises Unusable when entered."""
         ...
 
 

@@ -26,6 +26,7 @@ from services.workspace.provisioning import Provisioning
 from services.workspace.resolving import Resolver
 from services.workspace.servicers import messages
 from services.workspace.servicers.execs import ExecCalls
+from services.workspace.servicers.files import FileCalls
 from services.workspace.store.workspaces import WorkspaceStore
 from services.workspace.worker import Worker
 from services.workspace.workspaces import IN_TRANSITION, Workspace, check_instance
@@ -53,6 +54,7 @@ class Parts:
     changes: Changes
     environment: OwnEnvironment
     exec_calls: ExecCalls
+    file_calls: FileCalls
     stopping: asyncio.Event
 
 
@@ -146,6 +148,27 @@ class WorkspaceServicer(WorkspaceServiceServicer):
     ) -> None:
         """See the contract."""
         await self._parts.exec_calls.run(request_iterator, context.write)
+
+    async def ReadFile(
+        self, request: workspace_pb2.ReadFileRequest, context: Context
+    ) -> workspace_pb2.ReadFileResponse:
+        """See the contract."""
+        carried = await self._carried(request.project, request.workspace_id)
+        return await self._parts.file_calls.read(request, carried)
+
+    async def WriteFile(
+        self, request: workspace_pb2.WriteFileRequest, context: Context
+    ) -> workspace_pb2.WriteFileResponse:
+        """See the contract."""
+        check_named(request.project, request.workspace_id)
+        return await self._parts.file_calls.write(request)
+
+    async def ListDirectory(
+        self, request: workspace_pb2.ListDirectoryRequest, context: Context
+    ) -> workspace_pb2.ListDirectoryResponse:
+        """See the contract."""
+        carried = await self._carried(request.project, request.workspace_id)
+        return await self._parts.file_calls.entries(request, carried)
 
     async def ListProviders(
         self, request: workspace_pb2.ListProvidersRequest, context: Context

@@ -1148,9 +1148,9 @@ class ReadFileRequest(_message.Message):
     workspace_id: _builtins.str
     """The workspace."""
     path: _builtins.str
-    """Relative to the workspace's root, or absolute inside it."""
+    """Relative to the workspace's root, or absolute inside it; at most 4096 bytes."""
     offset: _builtins.int
-    """First byte; default 0."""
+    """First byte; default 0. Behind the end there are no bytes, which is no error."""
     limit: _builtins.int
     """At most so many bytes; default and at most 1 MiB."""
     def __init__(
@@ -1212,7 +1212,7 @@ class WriteFileRequest(_message.Message):
     workspace_id: _builtins.str
     """The workspace."""
     path: _builtins.str
-    """Relative to the workspace's root, or absolute inside it."""
+    """Relative to the workspace's root, or absolute inside it; at most 4096 bytes."""
     data: _builtins.bytes
     """The whole content, at most 1 MiB."""
     @_builtins.property

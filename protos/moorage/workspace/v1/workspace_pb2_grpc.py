@@ -181,9 +181,11 @@ class WorkspaceServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReadFile(self, request, context):
-        """Reads a file of the workspace, or a part of it. NOT_FOUND / FILE_NOT_FOUND;
-        INVALID_ARGUMENT / PATH_OUTSIDE_ROOT, also through symlinks;
-        FAILED_PRECONDITION / NOT_A_FILE.
+        """Reads a file of the workspace, or a part of it. Symbolic links that stay inside the
+        workspace are followed. NOT_FOUND / FILE_NOT_FOUND; INVALID_ARGUMENT /
+        PATH_OUTSIDE_ROOT, also through links that are made meanwhile; FAILED_PRECONDITION /
+        NOT_A_FILE, NOT_A_DIRECTORY (of what is on the way), FILE_ACCESS_FAILED,
+        WORKSPACE_NOT_READY. Metadata `path` names the path.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -191,15 +193,17 @@ class WorkspaceServiceServicer:
 
     def WriteFile(self, request, context):
         """Replaces or makes a file of the workspace, at once for readers; makes missing
-        directories. Errors as ReadFile.
+        directories. A file that is replaced keeps its permissions. When somebody raised the
+        fence (ClaimWorkspace, Exec, WriteFile), no write of a lower token can follow any more.
+        Errors as ReadFile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListDirectory(self, request, context):
-        """The entries of a directory of the workspace, by name. Errors as ReadFile, with
-        FAILED_PRECONDITION / NOT_A_DIRECTORY.
+        """The entries of a directory of the workspace, by the bytes of their names. Each page is
+        read from the directory as it is then. Errors as ReadFile without NOT_A_FILE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -77,17 +77,21 @@ class WorkspaceServiceStub:
     FAILED_PRECONDITION / EXEC_START_FAILED, WORKSPACE_NOT_READY.
     """
     ReadFile: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ReadFileRequest, _workspace_pb2.ReadFileResponse]
-    """Reads a file of the workspace, or a part of it. NOT_FOUND / FILE_NOT_FOUND;
-    INVALID_ARGUMENT / PATH_OUTSIDE_ROOT, also through symlinks;
-    FAILED_PRECONDITION / NOT_A_FILE.
+    """Reads a file of the workspace, or a part of it. Symbolic links that stay inside the
+    workspace are followed. NOT_FOUND / FILE_NOT_FOUND; INVALID_ARGUMENT /
+    PATH_OUTSIDE_ROOT, also through links that are made meanwhile; FAILED_PRECONDITION /
+    NOT_A_FILE, NOT_A_DIRECTORY (of what is on the way), FILE_ACCESS_FAILED,
+    WORKSPACE_NOT_READY. Metadata `path` names the path.
     """
     WriteFile: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.WriteFileRequest, _workspace_pb2.WriteFileResponse]
     """Replaces or makes a file of the workspace, at once for readers; makes missing
-    directories. Errors as ReadFile.
+    directories. A file that is replaced keeps its permissions. When somebody raised the
+    fence (ClaimWorkspace, Exec, WriteFile), no write of a lower token can follow any more.
+    Errors as ReadFile.
     """
     ListDirectory: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ListDirectoryRequest, _workspace_pb2.ListDirectoryResponse]
-    """The entries of a directory of the workspace, by name. Errors as ReadFile, with
-    FAILED_PRECONDITION / NOT_A_DIRECTORY.
+    """The entries of a directory of the workspace, by the bytes of their names. Each page is
+    read from the directory as it is then. Errors as ReadFile without NOT_A_FILE.
     """
     ListProviders: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ListProvidersRequest, _workspace_pb2.ListProvidersResponse]
     """The providers of this instance."""
@@ -141,17 +145,21 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     FAILED_PRECONDITION / EXEC_START_FAILED, WORKSPACE_NOT_READY.
     """
     ReadFile: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ReadFileRequest, _workspace_pb2.ReadFileResponse]  # type: ignore[assignment]
-    """Reads a file of the workspace, or a part of it. NOT_FOUND / FILE_NOT_FOUND;
-    INVALID_ARGUMENT / PATH_OUTSIDE_ROOT, also through symlinks;
-    FAILED_PRECONDITION / NOT_A_FILE.
+    """Reads a file of the workspace, or a part of it. Symbolic links that stay inside the
+    workspace are followed. NOT_FOUND / FILE_NOT_FOUND; INVALID_ARGUMENT /
+    PATH_OUTSIDE_ROOT, also through links that are made meanwhile; FAILED_PRECONDITION /
+    NOT_A_FILE, NOT_A_DIRECTORY (of what is on the way), FILE_ACCESS_FAILED,
+    WORKSPACE_NOT_READY. Metadata `path` names the path.
     """
     WriteFile: _aio.UnaryUnaryMultiCallable[_workspace_pb2.WriteFileRequest, _workspace_pb2.WriteFileResponse]  # type: ignore[assignment]
     """Replaces or makes a file of the workspace, at once for readers; makes missing
-    directories. Errors as ReadFile.
+    directories. A file that is replaced keeps its permissions. When somebody raised the
+    fence (ClaimWorkspace, Exec, WriteFile), no write of a lower token can follow any more.
+    Errors as ReadFile.
     """
     ListDirectory: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ListDirectoryRequest, _workspace_pb2.ListDirectoryResponse]  # type: ignore[assignment]
-    """The entries of a directory of the workspace, by name. Errors as ReadFile, with
-    FAILED_PRECONDITION / NOT_A_DIRECTORY.
+    """The entries of a directory of the workspace, by the bytes of their names. Each page is
+    read from the directory as it is then. Errors as ReadFile without NOT_A_FILE.
     """
     ListProviders: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ListProvidersRequest, _workspace_pb2.ListProvidersResponse]  # type: ignore[assignment]
     """The providers of this instance."""
@@ -250,9 +258,11 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _workspace_pb2.ReadFileRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_workspace_pb2.ReadFileResponse, _abc.Awaitable[_workspace_pb2.ReadFileResponse]]:
-        """Reads a file of the workspace, or a part of it. NOT_FOUND / FILE_NOT_FOUND;
-        INVALID_ARGUMENT / PATH_OUTSIDE_ROOT, also through symlinks;
-        FAILED_PRECONDITION / NOT_A_FILE.
+        """Reads a file of the workspace, or a part of it. Symbolic links that stay inside the
+        workspace are followed. NOT_FOUND / FILE_NOT_FOUND; INVALID_ARGUMENT /
+        PATH_OUTSIDE_ROOT, also through links that are made meanwhile; FAILED_PRECONDITION /
+        NOT_A_FILE, NOT_A_DIRECTORY (of what is on the way), FILE_ACCESS_FAILED,
+        WORKSPACE_NOT_READY. Metadata `path` names the path.
         """
 
     @_abc_1.abstractmethod
@@ -262,7 +272,9 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_workspace_pb2.WriteFileResponse, _abc.Awaitable[_workspace_pb2.WriteFileResponse]]:
         """Replaces or makes a file of the workspace, at once for readers; makes missing
-        directories. Errors as ReadFile.
+        directories. A file that is replaced keeps its permissions. When somebody raised the
+        fence (ClaimWorkspace, Exec, WriteFile), no write of a lower token can follow any more.
+        Errors as ReadFile.
         """
 
     @_abc_1.abstractmethod
@@ -271,8 +283,8 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _workspace_pb2.ListDirectoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_workspace_pb2.ListDirectoryResponse, _abc.Awaitable[_workspace_pb2.ListDirectoryResponse]]:
-        """The entries of a directory of the workspace, by name. Errors as ReadFile, with
-        FAILED_PRECONDITION / NOT_A_DIRECTORY.
+        """The entries of a directory of the workspace, by the bytes of their names. Each page is
+        read from the directory as it is then. Errors as ReadFile without NOT_A_FILE.
         """
 
     @_abc_1.abstractmethod
