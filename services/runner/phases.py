@@ -127,6 +127,7 @@ class Phases:
         async with self._phase(phase, "for the workspace", timeout):
             await self._keep_if(self._fits)
             keep = self._hold.runtime.exec_id if self._hold.runtime else ""
+            await failpoint("runner.workspace.before_claim")
             place = await self._workshop.preparation.run(
                 self._execution.attempt.project, self._begun, self._hold.lease, keep, tell
             )
@@ -155,6 +156,7 @@ class Phases:
         async with self._phase(phase, f"for the agent {profile.name} to start", timeout, observation):
             runtime = await self._hold.launch(self._workshop.runtimes, place, profile, self._begun.agent)
             runtime.audience.listener = listener
+            await failpoint("runner.agent.before_open")
             try:
                 await runtime.open()
             except MoorageError as error:

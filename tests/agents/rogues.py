@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 SESSION = "rogue"
@@ -58,6 +60,18 @@ def exits(prompt: dict[str, Any]) -> None:
     chunk("last words")
     write(b'{"jsonrpc":"2.0","id":3,"resu')
     os._exit(3)
+
+
+def exits_when_cancelled(prompt: dict[str, Any]) -> None:
+    chunk("at work")
+    receive()
+    os._exit(0)
+
+
+def fails_when_cancelled(prompt: dict[str, Any]) -> None:
+    chunk("at work")
+    receive()
+    send(id=prompt["id"], error={"code": -32603, "message": "aborted"})
 
 
 def closes(prompt: dict[str, Any]) -> None:
@@ -168,6 +182,110 @@ def strange_ends(prompt: dict[str, Any]) -> None:
     send(id=receive()["id"], result=None)
     send(id=receive()["id"], error="just no")
     send(id=receive()["id"], error={"code": -32000, "message": "log in first"})
+
+
+def asks_two(prompt: dict[str, Any]) -> None:
+    """Goes on while two questions are open, and tells the answers by their titles."""
+    chunk("before ")
+    ask("first")
+    chunk("between ")
+    ask("second")
+    chunk("beside ")
+    outcomes: dict[str, Any] = {}
+    reason = "end_turn"
+    while len(outcomes) < 2:
+        message = receive()
+        if message.get("method") == "session/cancel":
+            reason = "cancelled"
+        else:
+            outcomes[message["id"]] = message["result"]["outcome"]
+    chunk(json.dumps(outcomes))
+    end(prompt, reason)
+
+
+def asks_badly(prompt: dict[str, Any]) -> None:
+    """Questions that nobody can answer."""
+    same = [{"optionId": "same", "name": name, "kind": "allow_once"} for name in "ab"]
+    codes = []
+    for options in ([], same, [{"optionId": "", "name": "Empty", "kind": "allow_once"}]):
+        params = {"sessionId": SESSION, "toolCall": {"toolCallId": "t"}, "options": options}
+        send(id="q", method="session/request_permission", params=params)
+        codes.append(receive()["error"]["code"])
+    chunk(json.dumps(codes))
+    end(prompt)
+
+
+def call(method: str, **params: Any) -> Any:
+    """The client's answer to a request: a result, or code and message of an error."""
+    send(id=method, method=method, params={"sessionId": SESSION, **params})
+    answer = receive()
+    error = answer.get("error")
+    return [error["code"], error["message"]] if error else answer["result"]
+
+
+def shell(script: str, **params: Any) -> str:
+    """The id of a terminal with a command by arguments."""
+    created = call("terminal/create", command="/bin/sh", args=["-c", script], **params)
+    return str(created["terminalId"])
+
+
+def uses_terminals(prompt: dict[str, Any]) -> None:
+    """Whatever can be done with terminals; tells what came out, as JSON."""
+    told: dict[str, Any] = {}
+    short = shell("printf '\\303\\244\\303\\266\\303\\274\\303\\237'; exit 3", outputByteLimit=5)
+    told["exit"] = call("terminal/wait_for_exit", terminalId=short)
+    told["tail"] = call("terminal/output", terminalId=short)
+    told["again"] = call("terminal/wait_for_exit", terminalId=short)
+    both = shell("cat; echo out; echo err >&2; echo $GREETING $OWN; pwd", env=[{"name": "OWN", "value": "o"}])
+    call("terminal/wait_for_exit", terminalId=both)
+    told["both"] = call("terminal/output", terminalId=both)["output"]
+    long = shell("echo started; sleep 1000")
+    while not call("terminal/output", terminalId=long)["output"]:
+        time.sleep(0.02)
+    told["running"] = call("terminal/output", terminalId=long)
+    send(id="waiting", method="terminal/wait_for_exit", params={"sessionId": SESSION, "terminalId": long})
+    chunk("beside ")
+    send(id="kill", method="terminal/kill", params={"sessionId": SESSION, "terminalId": long})
+    answers = {answer["id"]: answer["result"] for answer in (receive(), receive())}
+    told["killed"] = [answers["kill"], answers["waiting"]]
+    told["kept"] = call("terminal/output", terminalId=long)["output"]
+    told["released"] = call("terminal/release", terminalId=long)
+    told["gone"] = call("terminal/output", terminalId=long)
+    told["missing"] = call("terminal/create", command="/no/such/program", args=["x"])
+    told["outside"] = call("terminal/create", command="true", cwd="/")
+    told["relative"] = call("terminal/create", command="true", cwd="sub")
+    chunk(json.dumps(told))
+    end(prompt)
+
+
+def opens_many_terminals(prompt: dict[str, Any]) -> None:
+    """One more than there may be, each with a process that tells its id in a file, and leaves them behind."""
+    answers = [call("terminal/create", command=f"echo $$ > {n}.pid; exec sleep 1000") for n in range(17)]
+    chunk(json.dumps(answers[-1]))
+    while len([file for file in Path().glob("*.pid") if file.read_text()]) < 16:
+        time.sleep(0.02)
+    if sys.argv[2:] == ["exit"]:
+        os._exit(1)
+    end(prompt)
+
+
+def reads_and_writes(prompt: dict[str, Any]) -> None:
+    """Files within limits and beyond, many at once, and answers out of order."""
+    here = Path.cwd()
+    told: dict[str, Any] = {"relative": call("fs/read_text_file", path="some.txt")}
+    told["too large"] = call("fs/write_text_file", path=f"{here}/large.txt", content="\u00e4" * 600_000)
+    told["large"] = call("fs/write_text_file", path=f"{here}/large.txt", content="\u00e4" * 500_000)
+    for number in range(40):
+        params = {"sessionId": SESSION, "path": f"{here}/{number}.txt"}
+        send(id=number, method="fs/write_text_file", params={**params, "content": str(number)})
+    told["written"] = sum(receive()["result"] == {} for _ in range(40))
+    for number in range(40):
+        params = {"sessionId": SESSION, "path": f"{here}/{number}.txt"}
+        send(id=number, method="fs/read_text_file", params=params)
+    answers = [receive() for _ in range(40)]
+    told["read"] = sum(answer["result"]["content"] == str(answer["id"]) for answer in answers)
+    chunk(json.dumps(told))
+    end(prompt)
 
 
 def on_initialize(request: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from services.common.channels import open_channel
+from tests.runner.moments import Moments
 from tests.runner.parts import Stack
 from tests.runner.talks import Talks
 
@@ -50,3 +51,11 @@ async def channel(stack: Stack) -> AsyncIterator[grpc.aio.Channel]:
 def talks(channel: grpc.aio.Channel) -> Talks:
     """A client of the session service."""
     return Talks(channel)
+
+
+@pytest.fixture
+def moments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Moments:
+    """Failpoints of this process."""
+    directory = tmp_path / "moments"
+    directory.mkdir()
+    return Moments(monkeypatch, directory)

@@ -70,6 +70,11 @@ class Talks:
         await self.start(session_id, turn_id, prompt)
         return await self.ended(session_id, turn_id)
 
+    async def stop(self, session_id: str, turn_id: str = "") -> session_pb2.Command:
+        """The command of a Stop, as it was stored."""
+        request = session_pb2.StopTurnRequest(session_id=session_id, expected_turn_id=turn_id)
+        return (await self.stub.StopTurn(request, **self._options)).command
+
     async def records(self, session_id: str, turn_id: str = "") -> list[Record]:
         """The transcript, or a turn's part of it."""
         records: list[Record] = []
@@ -85,6 +90,15 @@ class Talks:
     async def said(self, session_id: str, turn_id: str) -> str:
         """The agent's answer."""
         return text_of(await self.records(session_id, turn_id))
+
+    async def says(self, session_id: str, turn_id: str, text: str) -> str:
+        """The agent's answer, once it contains this."""
+
+        async def has_said() -> bool:
+            return text in await self.said(session_id, turn_id)
+
+        await eventually(has_said, within=PATIENCE, what=f"{text!r} was said in turn {turn_id}")
+        return await self.said(session_id, turn_id)
 
 
 def kinds_of(records: list[Record]) -> list[str]:
