@@ -10,6 +10,7 @@ from moorage.runner.v1 import runner_pb2
 
 from services.common.clock import Clock
 from services.common.errors import MoorageError
+from services.common.failpoints import failpoint
 from services.common.logs import get_logger
 from services.common.telemetry import use_traceparent
 from services.session.claims import ATTEMPT, HOLD, ClaimLoop, back_off
@@ -83,6 +84,7 @@ class AnswerDelivery:
         if driver is None:
             _log.info("no runner holds the session of an answer", **_names(claim))
             return False
+        await failpoint("session.deliver_answer.before_send")
         response = await self._runners.deliver_answer(driver.endpoint, claim)
         accepted = response.result == runner_pb2.DELIVERY_RESULT_ACCEPTED
         _log.info("answer delivered", runner=driver.holder, accepted=accepted, **_names(claim))

@@ -98,6 +98,18 @@ class Client:
         request = session_pb2.GetCommandRequest(session_id=session_id, command_id=command_id, **fields)
         return (await _told(self._stub.GetCommand(request, **self._options))).command
 
+    async def answer(
+        self, session_id: str, interaction_id: str, option_id: str, **fields: Any
+    ) -> session_pb2.Interaction:
+        request = session_pb2.AnswerInteractionRequest(
+            session_id=session_id, interaction_id=interaction_id, option_id=option_id, **fields
+        )
+        return (await _told(self._stub.AnswerInteraction(request, **self._options))).interaction
+
+    async def list_interactions(self, session_id: str, **fields: Any) -> session_pb2.ListInteractionsResponse:
+        request = session_pb2.ListInteractionsRequest(session_id=session_id, **fields)
+        return await _told(self._stub.ListInteractions(request, **self._options))
+
 
 async def _told(call: Awaitable[T]) -> T:
     try:

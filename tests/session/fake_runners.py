@@ -13,6 +13,7 @@ from moorage.runner.v1.runner_pb2_grpc import RunnerServiceServicer, add_RunnerS
 Context = grpc.aio.ServicerContext[Any, Any]
 Act = Callable[[runner_pb2.DispatchTurnRequest], Awaitable[None]]
 
+AnswerAct = Callable[[runner_pb2.DeliverAnswerRequest], Awaitable[None]]
 StopAct = Callable[[runner_pb2.DeliverStopRequest], Awaitable[None]]
 
 ACCEPTED = runner_pb2.DISPATCH_RESULT_ACCEPTED
@@ -21,7 +22,8 @@ ACCEPTED = runner_pb2.DISPATCH_RESULT_ACCEPTED
 class FakeRunner(RunnerServiceServicer):
     """Answers `result`, after `act`; `asked` and `traceparents` have an entry per dispatch.
 
-    It answers `stop_result` to Stops, after `stop_act`; `stops` and `stop_traceparents` have an
+    It answers `answer_result` to answers, after `answer_act`; `answers` and `answer_traceparents`
+    have an entry for each of them. It answers `stop_result` to Stops, after `stop_act`; `stops` and `stop_traceparents` have an
     entry for each of them, `settled` one for each SettleTurn.
     """
 
@@ -34,6 +36,10 @@ class FakeRunner(RunnerServiceServicer):
         self.stops: list[runner_pb2.DeliverStopRequest] = []
         self.stop_traceparents: list[str] = []
         self.settled: list[runner_pb2.SettleTurnRequest] = []
+        self.answer_result = runner_pb2.DELIVERY_RESULT_ACCEPTED
+        self.answer_act: AnswerAct | None = None
+        self.answers: list[runner_pb2.DeliverAnswerRequest] = []
+        self.answer_traceparents: list[str] = []
         self.result = ACCEPTED
         self.act: Act | None = None
         self.asked: list[runner_pb2.DispatchTurnRequest] = []
@@ -63,6 +69,16 @@ class FakeRunner(RunnerServiceServicer):
         if self.stop_act is not None:
             await self.stop_act(request)
         return runner_pb2.DeliverStopResponse(result=self.stop_result, holder=self.holder)
+
+    async def DeliverAnswer(
+        self, request: runner_pb2.DeliverAnswerRequest, context: Context
+    ) -> runner_pb2.DeliverAnswerResponse:
+        headers = dict(context.invocation_metadata() or ())
+        self.answers.append(request)
+        self.answer_traceparents.append(str(headers.get("traceparent", "")))
+        if self.answer_act is not None:
+            await self.answer_act(request)
+        return runner_pb2.DeliverAnswerResponse(result=self.answer_result, holder=self.holder)
 
     async def SettleTurn(
         self, request: runner_pb2.SettleTurnRequest, context: Context
