@@ -54,6 +54,18 @@ class JournalBetween(JournalServiceServicer):
         response: journal_pb2.ReportProgressResponse = await self._pass("ReportProgress", request, context)
         return response
 
+    async def OpenInteraction(  # noqa: N802
+        self, request: journal_pb2.OpenInteractionRequest, context: Context
+    ) -> journal_pb2.OpenInteractionResponse:
+        response: journal_pb2.OpenInteractionResponse = await self._pass("OpenInteraction", request, context)
+        return response
+
+    async def ListHistory(  # noqa: N802
+        self, request: journal_pb2.ListHistoryRequest, context: Context
+    ) -> journal_pb2.ListHistoryResponse:
+        response: journal_pb2.ListHistoryResponse = await self._pass("ListHistory", request, context)
+        return response
+
     async def FinishTurn(  # noqa: N802
         self, request: journal_pb2.FinishTurnRequest, context: Context
     ) -> journal_pb2.FinishTurnResponse:
