@@ -15,6 +15,7 @@ from moorage.session.v1 import journal_pb2, session_pb2
 from moorage.session.v1.journal_pb2_grpc import JournalServiceStub
 
 from services.common.status import from_rpc_error
+from tests.session.desks import question
 
 if TYPE_CHECKING:
     from moorage.owner.v1.lease_pb2_grpc import LeaseServiceAsyncStub
@@ -66,6 +67,19 @@ class Holder:
 
         async for response in self._journal.AppendRecords(requests()):
             assert [result.WhichOneof("result") for result in response.results] == ["seq"] * len(texts)
+
+    async def ask(
+        self, turn_id: str, turn_seq: int, interaction_id: str = "q1"
+    ) -> journal_pb2.OpenInteractionResponse:
+        """Ask whether a tool call may run."""
+        request = journal_pb2.OpenInteractionRequest(
+            turn_id=turn_id,
+            attempt_id=f"a_{turn_id}",
+            turn_seq=turn_seq,
+            interaction=question(interaction_id),
+            **self._names,
+        )
+        return await _told(self._journal.OpenInteraction(request))
 
     async def complete(self, turn_id: str, last_turn_seq: int = 0) -> session_pb2.Turn:
         return await self._finish(
