@@ -74,6 +74,25 @@ def fails_when_cancelled(prompt: dict[str, Any]) -> None:
     send(id=prompt["id"], error={"code": -32603, "message": "aborted"})
 
 
+def chatters(prompt: dict[str, Any]) -> None:
+    """Takes prompts for ever, and goes on talking after each end."""
+    while True:
+        chunk("in time")
+        end(prompt)
+        for number in range(50):
+            chunk(f"late {number}")
+        prompt = receive()
+
+
+def repeats(prompt: dict[str, Any]) -> None:
+    """Says what it was told; takes prompts for ever."""
+    while True:
+        for block in prompt["params"]["prompt"]:
+            chunk(block["text"] + "\n")
+        end(prompt)
+        prompt = receive()
+
+
 def closes(prompt: dict[str, Any]) -> None:
     """Its output ends, the process lives on."""
     chunk("before the end")

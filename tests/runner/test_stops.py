@@ -2,67 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from moorage.common.v1 import turn_pb2
 from moorage.common.v1.turn_pb2 import StopMethod
-from moorage.runner.v1 import runner_pb2
-from moorage.runner.v1.runner_pb2_grpc import RunnerServiceStub
 
-from services.common.channels import Channels
 from tests.conditions import eventually
 from tests.processes import is_alive
+from tests.runner.holding import ACCEPTED, NOT_HELD, delivering, native_in, pid_in
 from tests.runner.moments import Moments
 from tests.runner.parts import Stack
 from tests.runner.profiles import write_rogue
 from tests.runner.talks import Talks, kinds_of
 
-if TYPE_CHECKING:
-    from moorage.runner.v1.runner_pb2_grpc import RunnerServiceAsyncStub
-
-ACCEPTED = runner_pb2.DELIVERY_RESULT_ACCEPTED
-NOT_HELD = runner_pb2.DELIVERY_RESULT_NOT_HELD
 COMPLETED, STOPPED = turn_pb2.TURN_STATE_COMPLETED, turn_pb2.TURN_STATE_STOPPED
 WARM, ENDED = turn_pb2.RUNTIME_AFTER_WARM, turn_pb2.RUNTIME_AFTER_ENDED
 # A shell command after which a process lives that has left everything but the agent's descendants.
 LEAVES_ONE = "setsid sh -c 'echo $$ > child; exec sleep 600' & until test -s child; do sleep 0.01; done"
 # Rungs that are reached soon.
 QUICK: dict[str, Any] = {"cancel_timeout": 0.5, "close_timeout": 0.2, "terminate_timeout": 0.5}
-
-
-@pytest.fixture
-async def channels() -> AsyncIterator[Channels]:
-    """To runners."""
-    async with Channels() as channels:
-        yield channels
-
-
-class Deliveries:
-    """Calls a runner as the session service does."""
-
-    def __init__(self, channels: Channels, endpoint: str) -> None:
-        self._stub: RunnerServiceAsyncStub = RunnerServiceStub(channels.to(endpoint))
-
-    async def stop(
-        self, session_id: str, turn_id: str, project: str = "default"
-    ) -> runner_pb2.DeliveryResult.ValueType:
-        request = runner_pb2.DeliverStopRequest(
-            project=project, session_id=session_id, turn_id=turn_id, command_id="c1"
-        )
-        return (await self._stub.DeliverStop(request, timeout=10)).result
-
-
-def pid_in(said: str) -> int:
-    """What the agent told of its process."""
-    return int(said.partition("pid ")[2].split()[0])
-
-
-def native_in(said: str) -> str:
-    """What the agent told of its native session."""
-    return said.partition("session ")[2].split()[0]
 
 
 async def test_after_a_confirmed_stop_the_same_agent_goes_on_and_remembers(
@@ -162,18 +122,18 @@ MOMENTS = (
 
 
 async def test_a_prompt_that_was_not_sent_is_withdrawn(
-    stack: Stack, talks: Talks, moments: Moments, channels: Channels, root: Path
+    stack: Stack, talks: Talks, moments: Moments, root: Path
 ) -> None:
     runner = await stack.add_runner(**QUICK)
-    deliveries = Deliveries(channels, runner.endpoint)
     for number, name in enumerate(MOMENTS):
         session_id = f"s{number}"
         held = moments.hold(name)
         await talks.create(session_id)
         await talks.start(session_id, "t", "run echo ran > ran")
         await held.reached()
-        assert await deliveries.stop(session_id, "t") == ACCEPTED, name
-        assert await deliveries.stop(session_id, "t") == ACCEPTED, name
+        async with delivering(runner.endpoint) as deliveries:
+            assert await deliveries.stop(session_id, "t") == ACCEPTED, name
+            assert await deliveries.stop(session_id, "t") == ACCEPTED, name
         held.release()
         turn = await talks.ended(session_id, "t")
         assert (turn.state, turn.end_reason) == (STOPPED, turn_pb2.END_REASON_USER_STOP), name
@@ -182,7 +142,6 @@ async def test_a_prompt_that_was_not_sent_is_withdrawn(
         assert kinds_of(records).count("turn_ended") == 1, name
         assert turn.runtime_after == ENDED, name
         await eventually(lambda: not runner.executing)
-        assert await deliveries.stop(session_id, "t") == NOT_HELD, name
         assert processes_of(stack) == [], name
         moments.forget(name)
     assert not (root / "ran").exists()
@@ -214,29 +173,29 @@ async def test_a_stop_in_a_tool_ends_the_tool_and_one_while_text_comes_keeps_wha
 
 
 async def test_a_stop_that_comes_when_the_turn_has_ended_by_itself_changes_nothing(
-    stack: Stack, talks: Talks, moments: Moments, channels: Channels
+    stack: Stack, talks: Talks, moments: Moments
 ) -> None:
     runner = await stack.add_runner()
-    deliveries = Deliveries(channels, runner.endpoint)
     await talks.create("s")
     held = moments.hold("runner.finish_turn.before")
     await talks.start("s", "t", "who are you")
     await held.reached()
-    assert await deliveries.stop("s", "t") == ACCEPTED
-    assert await deliveries.stop("s", "other") == NOT_HELD
-    assert await deliveries.stop("other", "t") == NOT_HELD
-    assert await deliveries.stop("s", "t", project="other") == NOT_HELD
-    held.release()
-    turn = await talks.ended("s", "t")
-    assert (turn.state, turn.runtime_after) == (COMPLETED, WARM)
-    await eventually(lambda: not runner.executing)
-    assert await deliveries.stop("s", "t") == NOT_HELD
+    async with delivering(runner.endpoint) as deliveries:
+        assert await deliveries.stop("s", "t") == ACCEPTED
+        assert await deliveries.stop("s", "other") == NOT_HELD
+        assert await deliveries.stop("other", "t") == NOT_HELD
+        assert await deliveries.stop("s", "t", project="other") == NOT_HELD
+        held.release()
+        turn = await talks.ended("s", "t")
+        assert (turn.state, turn.runtime_after) == (COMPLETED, WARM)
+        await eventually(lambda: not runner.executing)
+        assert await deliveries.stop("s", "t") == NOT_HELD
     await talks.run("s", "next", "who are you")
     assert pid_in(await talks.said("s", "next")) == pid_in(await talks.said("s", "t"))
 
 
 async def test_a_stop_of_the_next_turn_before_its_prompt_ends_the_warm_agent(
-    stack: Stack, talks: Talks, moments: Moments, channels: Channels
+    stack: Stack, talks: Talks, moments: Moments
 ) -> None:
     runner = await stack.add_runner()
     await talks.create("s")
@@ -244,7 +203,8 @@ async def test_a_stop_of_the_next_turn_before_its_prompt_ends_the_warm_agent(
     held = moments.hold("runner.workspace.before_claim")
     await talks.start("s", "two", "say never")
     await held.reached()
-    assert await Deliveries(channels, runner.endpoint).stop("s", "two") == ACCEPTED
+    async with delivering(runner.endpoint) as deliveries:
+        assert await deliveries.stop("s", "two") == ACCEPTED
     turn = await talks.ended("s", "two")
     assert (turn.state, turn.runtime_after) == (STOPPED, ENDED)
     assert not is_alive(pid_in(await talks.said("s", "one")))
