@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -73,6 +73,15 @@ async def stopped(holder: Holder) -> None:
     )
 
 
+async def completed(holder: Holder) -> None:
+    await holder.finish()
+
+
+async def lost(holder: Holder) -> None:
+    watchdog = replace(holder, token=2, role="service")
+    await watchdog.desk.journal.show(watchdog.key, watchdog.grant)
+
+
 async def check_ended(desk: Desk, session_id: str, turn_id: str = "t1") -> TurnState:
     """One end, told by one record; nothing open about the turn."""
     turn = await desk.read_turn(turn_id, session_id)
@@ -107,19 +116,15 @@ async def test_a_stop_and_a_begin_meet(desk: Desk, other: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "settled"), [("completed", "NOT_RUNNING"), ("stopped", "STOPPED"), ("lost", "LOST")]
+    ("end", "settled"), [(completed, "NOT_RUNNING"), (stopped, "STOPPED"), (lost, "LOST")]
 )
-async def test_a_stop_and_an_end_meet(desk: Desk, other: Desk, end: str, settled: str) -> None:
+async def test_a_stop_and_an_end_meet(
+    desk: Desk, other: Desk, end: Callable[[Holder], Awaitable[None]], settled: str
+) -> None:
     outcomes: Counter[tuple[bool, str]] = Counter()
     for number in range(ROUNDS):
         session_id = f"s{number}"
-        holder = replace(await desk.begun(session_id), desk=other)
-        watchdog = replace(holder, token=2, role="service")
-        ending = {
-            "completed": lambda holder=holder: holder.finish(),
-            "stopped": lambda holder=holder: stopped(holder),
-            "lost": lambda each=watchdog: each.desk.journal.show(each.key, each.grant),
-        }[end]()
+        ending = end(replace(await desk.begun(session_id), desk=other))
         command, ended = await meet(stop(desk, "t1", session_id), reason(ending), number)
         assert ended == ""
         await check_ended(desk, session_id)
