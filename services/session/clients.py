@@ -117,6 +117,11 @@ class Runners:
         )
         return await _call("runner", self._stub(endpoint).SettleTurn(request, timeout=_DELIVERY_TIMEOUT))
 
+    async def end_runtime(self, endpoint: str, project: str, session_id: str) -> None:
+        """Make the holder of a session end the runtime that it keeps, and give the lease back."""
+        request = runner_pb2.EndRuntimeRequest(project=project, session_id=session_id)
+        await _call("runner", self._stub(endpoint).EndRuntime(request, timeout=_RUNNER_TIMEOUT))
+
     async def deliver_answer(self, endpoint: str, answer: AnswerClaim) -> runner_pb2.DeliverAnswerResponse:
         """Tell the holder of a session what was decided about a question."""
         request = runner_pb2.DeliverAnswerRequest(

@@ -14,7 +14,7 @@ from moorage.common.v1.errors_pb2 import ErrorReason
 from services.common.errors import FailedPrecondition, NotFound
 from services.session.endings import Ending
 from services.session.journal import JournalTurn, SessionJournal, SessionKey
-from services.session.turns import TurnState
+from services.session.turns import EndReason, TurnState
 
 
 class CommandState(enum.StrEnum):
@@ -85,7 +85,8 @@ class Command:
 class StopDraft:
     """What StopTurn asks for. `expected_turn_id` is empty for an unnamed Stop.
 
-    `entered` is when the call arrived, on the boot clock of this process.
+    `entered` is when the call arrived, on the boot clock of this process; `end_reason` is why
+    the turn will have ended when it is stopped.
     """
 
     key: SessionKey
@@ -93,6 +94,7 @@ class StopDraft:
     expected_turn_id: str
     traceparent: str
     entered: float
+    end_reason: EndReason = EndReason.USER_STOP
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from services.session import bindings
 from services.session.bindings import BindingUnresolved
 from services.session.commands import Command
 from services.session.metadata import placement_of
-from services.session.sessions import Session, SessionView
+from services.session.sessions import Session, SessionOperation, SessionView
 from services.session.turns import Turn
 
 
@@ -42,6 +42,8 @@ def session(
         head_seq=stored.head_seq,
         turn=turn(view.turn) if view.turn else None,
         lease=_lease(lease) if lease else None,
+        retention=session_pb2.RetentionPolicy.Value(f"RETENTION_POLICY_{stored.retention}"),
+        operation=_operation(stored.operation) if stored.operation else None,
     )
 
 
@@ -130,6 +132,12 @@ def _workspace(stored: Session, told: workspace_pb2.Workspace | None) -> session
         workspace.state = workspace_pb2.WorkspaceState.Name(told.state).removeprefix("WORKSPACE_STATE_")
         workspace.state_reason = told.state_reason
     return workspace
+
+
+def _operation(stored: SessionOperation) -> session_pb2.SessionOperation:
+    return session_pb2.SessionOperation(
+        kind=stored.kind, deadline=timestamp(stored.deadline), waiting_reason=stored.waiting_reason
+    )
 
 
 def _lease(told: lease_pb2.Lease) -> session_pb2.SessionLease:

@@ -74,7 +74,8 @@ class Append:
 class JournalTurn:
     """What decides whether a write to a turn is taken.
 
-    `stopping` while a Stop of it is open; `pending` are the questions that wait for an answer.
+    `stopped_for` is why it will have ended once it is stopped, set while a Stop of it is open;
+    `pending` are the questions that wait for an answer.
     """
 
     turn_id: str
@@ -86,9 +87,14 @@ class JournalTurn:
     runner_id: str | None
     prompt_sent: bool
     last_turn_seq: int
-    stopping: bool
+    stopped_for: EndReason | None
     admit_time: datetime
     pending: list[str]
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a Stop of it is open."""
+        return self.stopped_for is not None
 
 
 class StoredEnding(NamedTuple):
@@ -242,15 +248,15 @@ class SessionJournal:
             lost = endings.lost(ending.end_reason, **_circumstances(turn))
             self.abandon(turn, replace(lost, runtime_after=ending.runtime_after))
         else:
-            self._end(turn, ending)
+            self._end(turn, _as_ordered(ending, turn.stopped_for))
 
-    def stop(self, turn: JournalTurn, command_id: str) -> None:
+    def stop(self, turn: JournalTurn, command_id: str, end_reason: EndReason) -> None:
         """Stop a turn in progress: its holder ends it, one without a holder ends here (S5)."""
         if turn.state.begun:
-            turn.stopping = True
+            turn.stopped_for = end_reason
             self.cancel_pending(turn, command_id)
         else:
-            self._end(turn, endings.NOT_BEGUN)
+            self._end(turn, _as_ordered(endings.NOT_BEGUN, end_reason))
 
     def abandon(self, turn: JournalTurn, ending: Ending) -> None:
         """End a turn of the session service's own accord: an error record says why."""
@@ -302,6 +308,13 @@ class SessionJournal:
         content = body.SerializeToString(deterministic=True)
         self.records.append(NewRecord(turn_id, self.head_seq, kind, content, record_id=name))
         return self.head_seq
+
+
+def _as_ordered(ending: Ending, stopped_for: EndReason | None) -> Ending:
+    """The ending with the reason of the Stop: whoever carries it out does not know why it was ordered."""
+    if stopped_for is not None and ending.end_reason is EndReason.USER_STOP:
+        return replace(ending, end_reason=stopped_for)
+    return ending
 
 
 def _circumstances(turn: JournalTurn) -> dict[str, str]:

@@ -24,6 +24,8 @@ from services.fencing.verifier import GrantVerifier
 from services.session.answers import AnswerDelivery
 from services.session.appending import Appender
 from services.session.clients import Leases, Runners, Workspaces
+from services.session.close_steps import CloseSteps
+from services.session.closer import Closer
 from services.session.config import SessionSettings
 from services.session.creation import Creation
 from services.session.delivery import StopDelivery
@@ -31,6 +33,7 @@ from services.session.direct import stop_adapter
 from services.session.dispatch import Dispatcher
 from services.session.expiry import InteractionExpiry
 from services.session.limits import LimitDefaults
+from services.session.servicers.closing import CloseMethods
 from services.session.servicers.commands import CommandMethods
 from services.session.servicers.interactions import InteractionMethods
 from services.session.servicers.journal import JournalServicer
@@ -39,6 +42,7 @@ from services.session.servicers.sessions import SessionMethods
 from services.session.servicers.turns import TurnMethods
 from services.session.servicers.watch import WatchMethods
 from services.session.store.answers import AnswerStore
+from services.session.store.closing import CloseStore
 from services.session.store.commands import CommandStore
 from services.session.store.delivery import DeliveryStore
 from services.session.store.dispatch import DispatchStore
@@ -159,6 +163,13 @@ def build(settings: SessionSettings) -> SessionReplica:
     delivery = StopDelivery(
         DeliveryStore(database), stop_adapter(settings.stop_delivery, leases, runners), clock
     )
+    closes = CloseStore(database)
+    closer = Closer(
+        closes,
+        CloseSteps(views, stops, leases, runners, workspaces, clock, stopping=delivery.wake),
+        clock,
+        changed=watching.changed,
+    )
     interactions = InteractionStore(database, writer)
     answers = AnswerDelivery(AnswerStore(database), leases, runners, clock)
     expiry = InteractionExpiry(interactions, answers.wake)
@@ -179,6 +190,7 @@ def build(settings: SessionSettings) -> SessionReplica:
             leases,
             default_profile=settings.default_profile,
         ),
+        CloseMethods(closes, views, watching, closing=closer.wake),
         TurnMethods(turns, watching, admitted=admitted),
         CommandMethods(stops, commands, views, watching, clock, stopping=delivery.wake),
         InteractionMethods(interactions, answered=answers.wake),
@@ -204,6 +216,7 @@ def build(settings: SessionSettings) -> SessionReplica:
         appender.run,
         dispatcher.run,
         delivery.run,
+        closer.run,
         answers.run,
         partial(forever, "expiring questions", expiry.step),
         watchdog.run,

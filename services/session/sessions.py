@@ -9,14 +9,23 @@ from datetime import datetime
 
 from moorage.common.v1.errors_pb2 import ErrorReason
 
-from services.common.errors import Aborted, AlreadyExists, NotFound
+from services.common.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound
 from services.session.turns import Turn
 
 
 class SessionState(enum.StrEnum):
-    """The states of a session."""
+    """OPEN -> CLOSING -> CLOSED; only an OPEN one admits and begins turns."""
 
     OPEN = "OPEN"
+    CLOSING = "CLOSING"
+    CLOSED = "CLOSED"
+
+
+class RetentionPolicy(enum.StrEnum):
+    """What becomes of a session's workspace when it is closed; what was supplied is never removed."""
+
+    DELETE_ON_CLOSE = "DELETE_ON_CLOSE"
+    MANUAL = "MANUAL"
 
 
 class ApprovalPolicy(enum.StrEnum):
@@ -41,6 +50,16 @@ class NewSession:
     binding_kind: str
     binding: bytes
     workspace_id: str
+    retention: RetentionPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOperation:
+    """What holds a session as a whole. At its `deadline` it is taken up (again)."""
+
+    kind: str
+    deadline: datetime
+    waiting_reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +71,7 @@ class Session(NewSession):
     """
 
     state: SessionState
+    operation: SessionOperation | None
     version: int
     head_seq: int
     token: int
@@ -106,7 +126,19 @@ class SessionAlreadyExists(AlreadyExists):
     reason = ErrorReason.ERROR_REASON_SESSION_ALREADY_EXISTS
 
 
+class SessionClosed(FailedPrecondition):
+    """session {session_id} is {state}"""
+
+    reason = ErrorReason.ERROR_REASON_SESSION_CLOSED
+
+
 class EtagMismatch(Aborted):
     """session {session_id} has the etag {stored}, not {given}"""
 
     reason = ErrorReason.ERROR_REASON_ETAG_MISMATCH
+
+
+def check_open(session: Session) -> None:
+    """Refuse what only an open session takes."""
+    if session.state is not SessionState.OPEN:
+        raise SessionClosed(session_id=session.session_id, state=session.state)

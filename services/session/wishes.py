@@ -19,14 +19,18 @@ from services.session.checks import (
     check_labels,
     check_name,
     check_optional_name,
+    check_retention,
 )
 from services.session.limits import check_limits
-from services.session.sessions import ApprovalPolicy, NewSession
+from services.session.sessions import ApprovalPolicy, NewSession, RetentionPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class SessionWish:
-    """A session that may be made: everything of it but its workspace."""
+    """A session that may be made: everything of it but its workspace.
+
+    Without `retention` it depends on who made the workspace.
+    """
 
     project: str
     session_id: str
@@ -35,6 +39,7 @@ class SessionWish:
     profile: str
     approval_policy: ApprovalPolicy
     limits: bytes
+    retention: RetentionPolicy | None
     source: workspace_pb2.ProvisionSpec | binding_pb2.Binding | None
 
     def provisioning(self, workspace_id: str) -> workspace_pb2.ProvisionWorkspaceRequest:
@@ -61,6 +66,7 @@ class SessionWish:
             binding_kind=binding.kind,
             binding=bindings.message(binding).SerializeToString(),
             workspace_id=workspace_id,
+            retention=self.retention or _retention_of(binding),
         )
 
 
@@ -78,8 +84,16 @@ def check_wish(project: str, request: session_pb2.CreateSessionRequest, default_
         profile=agent.profile,
         approval_policy=check_approval_policy("approval_policy", request.approval_policy),
         limits=check_limits("limits", request.limits),
+        retention=check_retention("retention", request.retention),
         source=_source(request),
     )
+
+
+def _retention_of(binding: bindings.Binding) -> RetentionPolicy:
+    """What Moorage made for a session goes with it, unless the caller wants it kept."""
+    if binding.origin is bindings.Origin.PROVISIONED:
+        return RetentionPolicy.DELETE_ON_CLOSE
+    return RetentionPolicy.MANUAL
 
 
 def _source(

@@ -15,6 +15,7 @@ Act = Callable[[runner_pb2.DispatchTurnRequest], Awaitable[None]]
 
 AnswerAct = Callable[[runner_pb2.DeliverAnswerRequest], Awaitable[None]]
 StopAct = Callable[[runner_pb2.DeliverStopRequest], Awaitable[None]]
+EndAct = Callable[[runner_pb2.EndRuntimeRequest], Awaitable[None]]
 
 ACCEPTED = runner_pb2.DISPATCH_RESULT_ACCEPTED
 
@@ -23,8 +24,9 @@ class FakeRunner(RunnerServiceServicer):
     """Answers `result`, after `act`; `asked` and `traceparents` have an entry per dispatch.
 
     It answers `answer_result` to answers, after `answer_act`; `answers` and `answer_traceparents`
-    have an entry for each of them. It answers `stop_result` to Stops, after `stop_act`; `stops` and `stop_traceparents` have an
-    entry for each of them, `settled` one for each SettleTurn.
+    have an entry for each of them. It answers `stop_result` to Stops, after `stop_act`; `stops`
+    and `stop_traceparents` have an entry for each of them, `settled` one for each SettleTurn,
+    `ends` one for each EndRuntime, which is answered after `end_act`.
     """
 
     def __init__(self, name: str) -> None:
@@ -36,6 +38,8 @@ class FakeRunner(RunnerServiceServicer):
         self.stops: list[runner_pb2.DeliverStopRequest] = []
         self.stop_traceparents: list[str] = []
         self.settled: list[runner_pb2.SettleTurnRequest] = []
+        self.end_act: EndAct | None = None
+        self.ends: list[runner_pb2.EndRuntimeRequest] = []
         self.answer_result = runner_pb2.DELIVERY_RESULT_ACCEPTED
         self.answer_act: AnswerAct | None = None
         self.answers: list[runner_pb2.DeliverAnswerRequest] = []
@@ -85,6 +89,14 @@ class FakeRunner(RunnerServiceServicer):
     ) -> runner_pb2.SettleTurnResponse:
         self.settled.append(request)
         return runner_pb2.SettleTurnResponse(result=runner_pb2.DELIVERY_RESULT_ACCEPTED, holder=self.holder)
+
+    async def EndRuntime(
+        self, request: runner_pb2.EndRuntimeRequest, context: Context
+    ) -> runner_pb2.EndRuntimeResponse:
+        self.ends.append(request)
+        if self.end_act is not None:
+            await self.end_act(request)
+        return runner_pb2.EndRuntimeResponse(ended=True)
 
     async def ListExecutions(
         self, request: runner_pb2.ListExecutionsRequest, context: Context

@@ -10,7 +10,7 @@ from moorage.session.v1 import session_pb2
 
 from services.session import bindings
 from services.session.bindings import Binding, LocalBinding, Origin
-from services.session.sessions import ApprovalPolicy, NewSession, Session, SessionState
+from services.session.sessions import ApprovalPolicy, NewSession, RetentionPolicy, Session, SessionState
 from services.session.turns import NewTurn, Turn, TurnPhase, TurnState
 
 TIME = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -31,6 +31,7 @@ def new_session(session_id: str = "s1", *, project: str = "default", binding: Bi
         binding_kind=binding.kind,
         binding=bindings.message(binding).SerializeToString(),
         workspace_id=f"ws_{session_id}",
+        retention=RetentionPolicy.MANUAL,
     )
 
 
@@ -40,6 +41,7 @@ def session(binding: Binding = LOCAL) -> Session:
     return Session(
         **{name: getattr(draft, name) for name in NewSession.__slots__},
         state=SessionState.OPEN,
+        operation=None,
         version=1,
         head_seq=0,
         token=0,

@@ -29,7 +29,7 @@ COMPLETED = Ending(TurnState.COMPLETED, EndReason.AGENT_ENDED)
 def journal(last_turn_seq: int = 0) -> SessionJournal:
     turn = JournalTurn(
         *("t1", TurnState.ADMITTED, None, None, None, None, None, False, last_turn_seq),
-        *(False, samples.TIME, []),
+        *(None, samples.TIME, []),
     )
     return SessionJournal(SessionKey("default", "s1"), token=0, head_seq=1, turns={"t1": turn})
 

@@ -10,6 +10,7 @@ from moorage.session.v1 import session_pb2
 from moorage.session.v1.session_pb2_grpc import SessionServiceServicer
 
 from services.common.project import project_of
+from services.session.servicers.closing import CloseMethods
 from services.session.servicers.commands import CommandMethods
 from services.session.servicers.interactions import InteractionMethods
 from services.session.servicers.sessions import SessionMethods
@@ -25,6 +26,7 @@ class SessionServicer(SessionServiceServicer):
     def __init__(
         self,
         sessions: SessionMethods,
+        closing: CloseMethods,
         turns: TurnMethods,
         commands: CommandMethods,
         interactions: InteractionMethods,
@@ -32,6 +34,7 @@ class SessionServicer(SessionServiceServicer):
     ) -> None:
         """The methods by noun."""
         self._sessions = sessions
+        self._closing = closing
         self._turns = turns
         self._commands = commands
         self._interactions = interactions
@@ -60,6 +63,12 @@ class SessionServicer(SessionServiceServicer):
     ) -> session_pb2.UpdateSessionResponse:
         """See the contract."""
         return await self._sessions.update(project_of(context), request)
+
+    async def CloseSession(
+        self, request: session_pb2.CloseSessionRequest, context: Context
+    ) -> session_pb2.CloseSessionResponse:
+        """See the contract."""
+        return await self._closing.close(project_of(context), request, context.time_remaining())
 
     async def StartTurn(
         self, request: session_pb2.StartTurnRequest, context: Context

@@ -102,18 +102,19 @@ async def insert_open(connection: Connection, draft: StopDraft, turn_id: str, ti
     return _command_of(rows[0])
 
 
-async def mark_stopping(connection: Connection, key: SessionKey, turn_id: str) -> None:
+async def mark_stopping(connection: Connection, draft: StopDraft, turn_id: str) -> None:
     """Mark a turn in progress as stopping, until the deadline of its open command."""
     await connection.execute(
         """
-        UPDATE session.turns AS turn SET stop_deadline = command.deadline
+        UPDATE session.turns AS turn SET stop_deadline = command.deadline, stop_end_reason = $4
         FROM session.commands AS command
         WHERE turn.project = $1 AND turn.session_id = $2 AND turn.turn_id = $3 AND turn.end_time IS NULL
           AND command.project = $1 AND command.session_id = $2 AND command.turn_id = $3
           AND command.state IN ('PENDING', 'CLAIMED')
         """,
-        *key,
+        *draft.key,
         turn_id,
+        draft.end_reason,
     )
 
 

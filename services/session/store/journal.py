@@ -25,7 +25,7 @@ from services.session.calls import AppendCall, Begun, FinishCall, OpenCall, Prog
 from services.session.journal import JournalTurn, SessionJournal, SessionKey
 from services.session.limits import LimitDefaults
 from services.session.metadata import run_metadata
-from services.session.sessions import ApprovalPolicy, Session
+from services.session.sessions import ApprovalPolicy, Session, check_open
 from services.session.store.fence import Fence, Shown
 from services.session.store.locking import Journals, read_known
 from services.session.store.questions import find_interaction
@@ -129,6 +129,7 @@ class JournalStore:
         session = await read_session(connection, *call.key)
         stored = await read_turn(connection, *call.key, call.turn_id)
         if turn.state is TurnState.ADMITTED:
+            check_open(session)
             stored = replace(stored, token=claims.token, attempt_id=call.attempt_id, runner_id=claims.holder)
             stored = replace(stored, metadata=self._first_metadata(journal, turn, session, stored))
         if journal.begin(call.turn_id, claims.token, call.attempt_id, claims.holder):

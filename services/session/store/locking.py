@@ -91,13 +91,13 @@ async def _read_turns(
     rows = await connection.fetch(
         """
         SELECT project, session_id, turn_id, state, end_reason, phase, token, attempt_id, runner_id,
-               prompt_sent, last_turn_seq, stop_deadline, create_time, pending_interaction_ids
+               prompt_sent, last_turn_seq, stop_end_reason, create_time, pending_interaction_ids
         FROM session.turns
         JOIN unnest($1::text[], $2::text[], $3::text[]) AS named (project, session_id, turn_id)
           USING (project, session_id, turn_id)
         UNION
         SELECT project, session_id, turn_id, state, end_reason, phase, token, attempt_id, runner_id,
-               prompt_sent, last_turn_seq, stop_deadline, create_time, pending_interaction_ids
+               prompt_sent, last_turn_seq, stop_end_reason, create_time, pending_interaction_ids
         FROM session.turns
         JOIN unnest($4::text[], $5::text[]) AS locked (project, session_id) USING (project, session_id)
         WHERE state IN ('ADMITTED', 'RUNNING', 'AWAITING_INPUT')
@@ -178,8 +178,8 @@ async def _save_ending(connection: Connection, key: SessionKey, stored: StoredEn
         UPDATE session.turns SET
             state = $4, end_reason = $5, phase = NULL, waiting_reason = '', phase_deadline = NULL,
             stop_reason = $6, stop_method = $7, runtime_after = $8, error = $9, usage = $10,
-            last_seq = $11, stop_deadline = NULL, pending_interaction_ids = '{}',
-            end_time = clock_timestamp()
+            last_seq = $11, stop_deadline = NULL, stop_end_reason = NULL,
+            pending_interaction_ids = '{}', end_time = clock_timestamp()
         WHERE project = $1 AND session_id = $2 AND turn_id = $3 AND end_time IS NULL
         """,
         *key,
@@ -206,7 +206,7 @@ def _turn_of(row: asyncpg.Record) -> JournalTurn:
         runner_id=row["runner_id"],
         prompt_sent=row["prompt_sent"],
         last_turn_seq=row["last_turn_seq"],
-        stopping=row["stop_deadline"] is not None,
+        stopped_for=EndReason(row["stop_end_reason"]) if row["stop_end_reason"] else None,
         admit_time=row["create_time"],
         pending=row["pending_interaction_ids"],
     )

@@ -13,11 +13,14 @@ from services.session.sessions import (
     ApprovalPolicy,
     EtagMismatch,
     NewSession,
+    RetentionPolicy,
     Session,
     SessionAlreadyExists,
     SessionChange,
     SessionNotFound,
+    SessionOperation,
     SessionState,
+    check_open,
 )
 from services.session.store.requests import claim_request, find_request
 from services.session.store.rows import snapshot, values_of
@@ -60,8 +63,8 @@ class SessionStore:
             row = await connection.fetchrow(
                 """
                 INSERT INTO session.sessions (project, session_id, labels, agent, profile,
-                    approval_policy, limits, binding_kind, binding, workspace_id)
-                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+                    approval_policy, limits, binding_kind, binding, workspace_id, retention)
+                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
                 ON CONFLICT DO NOTHING
                 RETURNING *
                 """,
@@ -75,6 +78,7 @@ class SessionStore:
                 draft.binding_kind,
                 draft.binding,
                 draft.workspace_id,
+                draft.retention,
             )
             if row is None:
                 raise SessionAlreadyExists(project=draft.project, session_id=draft.session_id)
@@ -100,7 +104,10 @@ class SessionStore:
         return session_of(row) if row else None
 
     async def update(self, change: SessionChange, key: RequestKey) -> None:
-        """Change what is not None, if the etag fits. Raises SessionNotFound, EtagMismatch, RequestIdReused."""
+        """Change what is not None, if the session is open and the etag fits.
+
+        Raises SessionNotFound, SessionClosed, EtagMismatch, RequestIdReused.
+        """
         async with self._database.transaction() as connection:
             if await claim_request(connection, key, {"session_id": change.session_id}) is None:
                 await _update(connection, change)
@@ -133,11 +140,19 @@ async def read_session(connection: Connection, project: str, session_id: str) ->
 
 def session_of(row: asyncpg.Record) -> Session:
     """A whole row of session.sessions."""
-    values = values_of(row, Session)
+    values = {**values_of(row, Session), "operation": _operation_of(row)}
     values["labels"] = json.loads(row["labels"])
     values["state"] = SessionState(row["state"])
     values["approval_policy"] = ApprovalPolicy(row["approval_policy"])
+    values["retention"] = RetentionPolicy(row["retention"])
     return Session(**values)
+
+
+def _operation_of(row: asyncpg.Record) -> SessionOperation | None:
+    kind = row["operation"]
+    if kind is None:
+        return None
+    return SessionOperation(kind, row["operation_deadline"], row["operation_waiting_reason"])
 
 
 async def _update(connection: Connection, change: SessionChange) -> None:
@@ -149,7 +164,8 @@ async def _update(connection: Connection, change: SessionChange) -> None:
             limits = coalesce($5::bytea, limits),
             version = version + 1,
             update_time = clock_timestamp()
-        WHERE project = $1 AND session_id = $2 AND ($6::text = '' OR $6::text = 'v' || version)
+        WHERE project = $1 AND session_id = $2 AND state = 'OPEN'
+          AND ($6::text = '' OR $6::text = 'v' || version)
         RETURNING true
         """,
         change.project,
@@ -161,6 +177,7 @@ async def _update(connection: Connection, change: SessionChange) -> None:
     )
     if not changed:
         stored = await read_session(connection, change.project, change.session_id)
+        check_open(stored)
         raise EtagMismatch(session_id=stored.session_id, stored=stored.etag, given=change.etag)
 
 

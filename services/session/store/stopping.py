@@ -46,8 +46,8 @@ class StopStore:
         if target.stopping:
             return await open_command(connection, draft.key, target.turn_id)
         command = await insert_open(connection, draft, target.turn_id, self._patience)
-        await mark_stopping(connection, draft.key, target.turn_id)
-        journal.stop(target, draft.command_id)
+        await mark_stopping(connection, draft, target.turn_id)
+        journal.stop(target, draft.command_id, draft.end_reason)
         return command
 
     async def _arrival(self, connection: Connection, draft: StopDraft) -> datetime:

@@ -13,7 +13,7 @@ from services.session import bindings, turns
 from services.session.journal import SessionKey
 from services.session.records import RecordKind, record_id
 from services.session.requests import RequestKey
-from services.session.sessions import Session
+from services.session.sessions import Session, check_open
 from services.session.store.commands import is_withdrawn
 from services.session.store.records import append_service_record
 from services.session.store.requests import claim_request
@@ -41,8 +41,8 @@ class TurnStore:
     async def start(self, draft: NewTurn, key: RequestKey) -> Turn:
         """Admit a turn, or return the one that another call with this key has admitted.
 
-        Refused, it stores nothing: SessionNotFound, BindingUnresolved, TurnAlreadyExists,
-        TurnWithdrawn, TurnInProgress, RequestIdReused.
+        Refused, it stores nothing: SessionNotFound, SessionClosed, BindingUnresolved,
+        TurnAlreadyExists, TurnWithdrawn, TurnInProgress, RequestIdReused.
         """
         try:
             turn = await self._start(draft, key)
@@ -93,6 +93,7 @@ class TurnStore:
             if names is not None:
                 return await read_turn(connection, draft.project, draft.session_id, names["turn_id"])
             session = await lock_session(connection, draft.project, draft.session_id)
+            check_open(session)
             bindings.load(session.binding_kind, session.binding)
             await _check_free(connection, draft)
             turn = await _admit(connection, draft, session)

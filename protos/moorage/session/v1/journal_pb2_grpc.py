@@ -94,7 +94,7 @@ class JournalServiceServicer:
     def BeginTurn(self, request, context):
         """The first outside effect of a turn: ADMITTED to RUNNING. Repeated with the same
         attempt it is answered as the first time. ABORTED / TURN_ALREADY_BEGUN for another
-        attempt; FAILED_PRECONDITION / TURN_ENDED.
+        attempt; FAILED_PRECONDITION / TURN_ENDED, SESSION_CLOSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

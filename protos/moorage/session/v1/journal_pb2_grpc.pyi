@@ -47,7 +47,7 @@ class JournalServiceStub:
     BeginTurn: _grpc.UnaryUnaryMultiCallable[_journal_pb2.BeginTurnRequest, _journal_pb2.BeginTurnResponse]
     """The first outside effect of a turn: ADMITTED to RUNNING. Repeated with the same
     attempt it is answered as the first time. ABORTED / TURN_ALREADY_BEGUN for another
-    attempt; FAILED_PRECONDITION / TURN_ENDED.
+    attempt; FAILED_PRECONDITION / TURN_ENDED, SESSION_CLOSED.
     """
     ReportProgress: _grpc.UnaryUnaryMultiCallable[_journal_pb2.ReportProgressRequest, _journal_pb2.ReportProgressResponse]
     """Phase, waiting reason, what was learnt. Only forward: a phase below the stored one
@@ -96,7 +96,7 @@ class JournalServiceAsyncStub(JournalServiceStub):
     BeginTurn: _aio.UnaryUnaryMultiCallable[_journal_pb2.BeginTurnRequest, _journal_pb2.BeginTurnResponse]  # type: ignore[assignment]
     """The first outside effect of a turn: ADMITTED to RUNNING. Repeated with the same
     attempt it is answered as the first time. ABORTED / TURN_ALREADY_BEGUN for another
-    attempt; FAILED_PRECONDITION / TURN_ENDED.
+    attempt; FAILED_PRECONDITION / TURN_ENDED, SESSION_CLOSED.
     """
     ReportProgress: _aio.UnaryUnaryMultiCallable[_journal_pb2.ReportProgressRequest, _journal_pb2.ReportProgressResponse]  # type: ignore[assignment]
     """Phase, waiting reason, what was learnt. Only forward: a phase below the stored one
@@ -148,7 +148,7 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_journal_pb2.BeginTurnResponse, _abc.Awaitable[_journal_pb2.BeginTurnResponse]]:
         """The first outside effect of a turn: ADMITTED to RUNNING. Repeated with the same
         attempt it is answered as the first time. ABORTED / TURN_ALREADY_BEGUN for another
-        attempt; FAILED_PRECONDITION / TURN_ENDED.
+        attempt; FAILED_PRECONDITION / TURN_ENDED, SESSION_CLOSED.
         """
 
     @_abc_1.abstractmethod

@@ -174,6 +174,7 @@ class SessionServiceServicer:
     def UpdateSession(self, request, context):
         """Changes what `update_mask` names, for turns started afterwards.
         ABORTED / ETAG_MISMATCH when an etag is given and is not the stored one.
+        FAILED_PRECONDITION / SESSION_CLOSED unless it is OPEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -182,9 +183,10 @@ class SessionServiceServicer:
     def StartTurn(self, request, context):
         """Admits a turn or refuses it, in one transaction, before any runner or workspace is
         touched. A refused turn leaves no trace. FAILED_PRECONDITION / TURN_IN_PROGRESS
-        with turn, state, phase and a pending interaction_id, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS;
-        ABORTED / TURN_WITHDRAWN for a turn_id that a Stop named in the last 10 minutes,
-        before there was such a turn.
+        with turn, state, phase and a pending interaction_id, SESSION_CLOSED with the session's
+        state, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS; ABORTED /
+        TURN_WITHDRAWN for a turn_id that a Stop named in the last 10 minutes, before there was
+        such a turn.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -255,10 +257,11 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CloseSession(self, request, context):
-        """Closes a session: stops its turn, ends its runtime, removes its workspace by the
-        retention policy. Returns at CLOSING; with `wait` at CLOSED or at the call's deadline.
-        Repeating it is OK. Nothing is admitted from then on (FAILED_PRECONDITION /
-        SESSION_CLOSED); the transcript stays.
+        """Closes a session: stops its turn (end reason CLOSED), ends its runtime, removes its
+        workspace by the retention policy. Returns at CLOSING; with `wait` at CLOSED or at the
+        call's deadline. Repeating it is OK. Nothing is admitted or begun from then on
+        (FAILED_PRECONDITION / SESSION_CLOSED); the transcript stays. What is out of reach
+        delays it and is told in the session's `operation`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

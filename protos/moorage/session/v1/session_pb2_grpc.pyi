@@ -63,13 +63,15 @@ class SessionServiceStub:
     UpdateSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.UpdateSessionRequest, _session_pb2.UpdateSessionResponse]
     """Changes what `update_mask` names, for turns started afterwards.
     ABORTED / ETAG_MISMATCH when an etag is given and is not the stored one.
+    FAILED_PRECONDITION / SESSION_CLOSED unless it is OPEN.
     """
     StartTurn: _grpc.UnaryUnaryMultiCallable[_session_pb2.StartTurnRequest, _session_pb2.StartTurnResponse]
     """Admits a turn or refuses it, in one transaction, before any runner or workspace is
     touched. A refused turn leaves no trace. FAILED_PRECONDITION / TURN_IN_PROGRESS
-    with turn, state, phase and a pending interaction_id, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS;
-    ABORTED / TURN_WITHDRAWN for a turn_id that a Stop named in the last 10 minutes,
-    before there was such a turn.
+    with turn, state, phase and a pending interaction_id, SESSION_CLOSED with the session's
+    state, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS; ABORTED /
+    TURN_WITHDRAWN for a turn_id that a Stop named in the last 10 minutes, before there was
+    such a turn.
     """
     RunTurn: _grpc.UnaryStreamMultiCallable[_session_pb2.RunTurnRequest, _session_pb2.RunTurnResponse]
     """StartTurn and a watch of that turn as one stream: the first message names the turn,
@@ -105,10 +107,11 @@ class SessionServiceStub:
     the outcome; INVALID_ARGUMENT for an option that was not offered.
     """
     CloseSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.CloseSessionRequest, _session_pb2.CloseSessionResponse]
-    """Closes a session: stops its turn, ends its runtime, removes its workspace by the
-    retention policy. Returns at CLOSING; with `wait` at CLOSED or at the call's deadline.
-    Repeating it is OK. Nothing is admitted from then on (FAILED_PRECONDITION /
-    SESSION_CLOSED); the transcript stays.
+    """Closes a session: stops its turn (end reason CLOSED), ends its runtime, removes its
+    workspace by the retention policy. Returns at CLOSING; with `wait` at CLOSED or at the
+    call's deadline. Repeating it is OK. Nothing is admitted or begun from then on
+    (FAILED_PRECONDITION / SESSION_CLOSED); the transcript stays. What is out of reach
+    delays it and is told in the session's `operation`.
     """
     ListRecords: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListRecordsRequest, _session_pb2.ListRecordsResponse]
     """The records after a seq, in order. OUT_OF_RANGE / CURSOR_OUT_OF_RANGE."""
@@ -153,13 +156,15 @@ class SessionServiceAsyncStub(SessionServiceStub):
     UpdateSession: _aio.UnaryUnaryMultiCallable[_session_pb2.UpdateSessionRequest, _session_pb2.UpdateSessionResponse]  # type: ignore[assignment]
     """Changes what `update_mask` names, for turns started afterwards.
     ABORTED / ETAG_MISMATCH when an etag is given and is not the stored one.
+    FAILED_PRECONDITION / SESSION_CLOSED unless it is OPEN.
     """
     StartTurn: _aio.UnaryUnaryMultiCallable[_session_pb2.StartTurnRequest, _session_pb2.StartTurnResponse]  # type: ignore[assignment]
     """Admits a turn or refuses it, in one transaction, before any runner or workspace is
     touched. A refused turn leaves no trace. FAILED_PRECONDITION / TURN_IN_PROGRESS
-    with turn, state, phase and a pending interaction_id, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS;
-    ABORTED / TURN_WITHDRAWN for a turn_id that a Stop named in the last 10 minutes,
-    before there was such a turn.
+    with turn, state, phase and a pending interaction_id, SESSION_CLOSED with the session's
+    state, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS; ABORTED /
+    TURN_WITHDRAWN for a turn_id that a Stop named in the last 10 minutes, before there was
+    such a turn.
     """
     RunTurn: _aio.UnaryStreamMultiCallable[_session_pb2.RunTurnRequest, _session_pb2.RunTurnResponse]  # type: ignore[assignment]
     """StartTurn and a watch of that turn as one stream: the first message names the turn,
@@ -195,10 +200,11 @@ class SessionServiceAsyncStub(SessionServiceStub):
     the outcome; INVALID_ARGUMENT for an option that was not offered.
     """
     CloseSession: _aio.UnaryUnaryMultiCallable[_session_pb2.CloseSessionRequest, _session_pb2.CloseSessionResponse]  # type: ignore[assignment]
-    """Closes a session: stops its turn, ends its runtime, removes its workspace by the
-    retention policy. Returns at CLOSING; with `wait` at CLOSED or at the call's deadline.
-    Repeating it is OK. Nothing is admitted from then on (FAILED_PRECONDITION /
-    SESSION_CLOSED); the transcript stays.
+    """Closes a session: stops its turn (end reason CLOSED), ends its runtime, removes its
+    workspace by the retention policy. Returns at CLOSING; with `wait` at CLOSED or at the
+    call's deadline. Repeating it is OK. Nothing is admitted or begun from then on
+    (FAILED_PRECONDITION / SESSION_CLOSED); the transcript stays. What is out of reach
+    delays it and is told in the session's `operation`.
     """
     ListRecords: _aio.UnaryUnaryMultiCallable[_session_pb2.ListRecordsRequest, _session_pb2.ListRecordsResponse]  # type: ignore[assignment]
     """The records after a seq, in order. OUT_OF_RANGE / CURSOR_OUT_OF_RANGE."""
@@ -264,6 +270,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_pb2.UpdateSessionResponse, _abc.Awaitable[_session_pb2.UpdateSessionResponse]]:
         """Changes what `update_mask` names, for turns started afterwards.
         ABORTED / ETAG_MISMATCH when an etag is given and is not the stored one.
+        FAILED_PRECONDITION / SESSION_CLOSED unless it is OPEN.
         """
 
     @_abc_1.abstractmethod
@@ -274,9 +281,10 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_pb2.StartTurnResponse, _abc.Awaitable[_session_pb2.StartTurnResponse]]:
         """Admits a turn or refuses it, in one transaction, before any runner or workspace is
         touched. A refused turn leaves no trace. FAILED_PRECONDITION / TURN_IN_PROGRESS
-        with turn, state, phase and a pending interaction_id, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS;
-        ABORTED / TURN_WITHDRAWN for a turn_id that a Stop named in the last 10 minutes,
-        before there was such a turn.
+        with turn, state, phase and a pending interaction_id, SESSION_CLOSED with the session's
+        state, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS; ABORTED /
+        TURN_WITHDRAWN for a turn_id that a Stop named in the last 10 minutes, before there was
+        such a turn.
         """
 
     @_abc_1.abstractmethod
@@ -360,10 +368,11 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.CloseSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.CloseSessionResponse, _abc.Awaitable[_session_pb2.CloseSessionResponse]]:
-        """Closes a session: stops its turn, ends its runtime, removes its workspace by the
-        retention policy. Returns at CLOSING; with `wait` at CLOSED or at the call's deadline.
-        Repeating it is OK. Nothing is admitted from then on (FAILED_PRECONDITION /
-        SESSION_CLOSED); the transcript stays.
+        """Closes a session: stops its turn (end reason CLOSED), ends its runtime, removes its
+        workspace by the retention policy. Returns at CLOSING; with `wait` at CLOSED or at the
+        call's deadline. Repeating it is OK. Nothing is admitted or begun from then on
+        (FAILED_PRECONDITION / SESSION_CLOSED); the transcript stays. What is out of reach
+        delays it and is told in the session's `operation`.
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,32 @@
+"""Closing a session: the operation that a replica takes up, and what it may wait for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.session.journal import SessionKey
+from services.session.sessions import RetentionPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class CloseClaim:
+    """A session that this replica alone closes, for a short time; `attempts` counts its claims."""
+
+    key: SessionKey
+    workspace_id: str
+    retention: RetentionPolicy
+    traceparent: str
+    attempts: int
+
+
+class NotYet(Exception):
+    """The session cannot be closed now; the text says what is waited for.
+
+    `seconds`: when to look again; without it that depends on how often it was tried.
+    """
+
+    def __init__(self, waiting_reason: str, seconds: float | None = None) -> None:
+        """In words."""
+        super().__init__(waiting_reason)
+        self.waiting_reason = waiting_reason
+        self.seconds = seconds
