@@ -108,11 +108,13 @@ class Terminals:
         self._lease = lease
         self._clock = clock
         self._terminals: dict[str, Terminal] = {}
+        # Tasks of their own, so that a caller who goes away leaves no command of which nobody knows.
+        self._closings: dict[asyncio.Task[None], Terminal] = {}
         self._all_dead = True
 
     async def create(self, request: schema.CreateTerminalRequest) -> Message:
         """Start a command; without arguments it is a line for the shell."""
-        if len(self._terminals) >= MAX_TERMINALS:
+        if len(self._terminals) + len(self._closings) >= MAX_TERMINALS:
             raise RequestError(
                 INVALID_REQUEST, f"{MAX_TERMINALS} terminals are open; release one before the next"
             )
@@ -121,7 +123,7 @@ class Terminals:
         try:
             await terminal.started()
         except BaseException:
-            await self._close(terminal_id)
+            await asyncio.shield(self._close(terminal_id))
             raise
         return {"terminalId": terminal_id}
 
@@ -146,29 +148,42 @@ class Terminals:
     async def release(self, request: schema.ReleaseTerminalRequest) -> Message:
         """Kill the command, if it runs, and forget it."""
         self._find(request.terminal_id)
-        await self._close(request.terminal_id)
+        await asyncio.shield(self._close(request.terminal_id))
         return {}
 
     async def close(self) -> bool:
         """Release all; whether all that were ever created are known to be dead."""
-        await asyncio.gather(*map(self._close, list(self._terminals)))
+        for terminal_id in list(self._terminals):
+            self._close(terminal_id)
+        await asyncio.gather(*self._closings, return_exceptions=True)
         return self._all_dead
 
     async def cut(self) -> bool:
         """Let go of all at once, the workspace ends them; whether there was nothing to be ended."""
-        terminals, self._terminals = self._terminals, {}
-        await asyncio.gather(*(terminal.cut() for terminal in terminals.values()))
-        return self._all_dead and not terminals
+        left = [*self._terminals.values(), *self._closings.values()]
+        self._terminals.clear()
+        for closing in list(self._closings):
+            closing.cancel()
+        await asyncio.gather(*self._closings, return_exceptions=True)
+        await asyncio.gather(*(terminal.cut() for terminal in left))
+        return self._all_dead and not left
 
     def _find(self, terminal_id: str) -> Terminal:
         if terminal := self._terminals.get(terminal_id):
             return terminal
         raise RequestError(RESOURCE_NOT_FOUND, f"there is no terminal {terminal_id}")
 
-    async def _close(self, terminal_id: str) -> None:
+    def _close(self, terminal_id: str) -> asyncio.Task[None]:
+        terminal = self._terminals.pop(terminal_id)
+        closing = asyncio.create_task(self._see_dead(terminal))
+        self._closings[closing] = terminal
+        closing.add_done_callback(self._closings.pop)
+        return closing
+
+    async def _see_dead(self, terminal: Terminal) -> None:
         dead = False
         try:
-            dead = await self._terminals.pop(terminal_id).close(self._clock)
+            dead = await terminal.close(self._clock)
         finally:
             self._all_dead = self._all_dead and dead
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from services.runner.pipes import Pipe, Tail
+import pytest
+
+from services.runner.pipes import Pipe, Tail, TextTail
 from services.runner.texts import storable
 
 
@@ -49,3 +51,27 @@ def test_a_tail_keeps_the_last_bytes_whatever_they_are() -> None:
 def test_texts_are_made_storable_and_cut_between_characters() -> None:
     assert storable("a\0b\ud800c") == "a�b?c"
     assert storable("ä" * 10, 5) == "ää"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_a_text_tail_begins_between_characters_however_it_arrives(size: int) -> None:
+    data = "aäß€😀".encode()
+    for limit in range(len(data) + 2):
+        tail = TextTail(limit)
+        for at in range(0, len(data), size):
+            tail.add(data[at : at + size])
+        tail.end()
+        assert "aäß€😀".endswith(tail.text)
+        assert len(tail.text.encode()) <= limit
+        assert tail.truncated == (limit < len(data))
+        assert limit < len(data) or tail.text == "aäß€😀"
+
+
+def test_a_text_tail_shows_whole_characters_and_replaces_what_is_none() -> None:
+    tail = TextTail(100)
+    tail.add("ä".encode()[:1])
+    assert tail.text == ""
+    tail.add("ä".encode()[1:] + b"\xff" + "€".encode()[:2])
+    assert tail.text == "ä�"
+    tail.end()
+    assert tail.text == "ä��"
