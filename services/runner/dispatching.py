@@ -112,9 +112,9 @@ class Dispatching:
 
     async def _until_free(self, project: str, session_id: str) -> None:
         """The next turn may come before the one that has ended, or its runtime, is cleared away."""
-        await self._executions.until_over(project, session_id)
         with contextlib.suppress(TimeoutError):
             async with time_limit(self._clock, GOING, TimeoutError):
+                await self._executions.until_over(project, session_id)
                 await self._park.until_left(resource_of(project, session_id))
 
     def _has_room(self, project: str, session_id: str) -> bool:

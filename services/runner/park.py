@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -94,7 +95,7 @@ class Park(Generic[TenantT]):
         """Park a tenant; its time counts from its last turn. Those unused for longest make room."""
         if not self.is_open or self._tasks is None:
             raise RuntimeError("the park is closed")
-        watch = self._tasks.create_task(self._watch(tenant))
+        watch = _apart(self._tasks, self._watch(tenant))
         self._parked[tenant.resource] = _Berth(tenant, watch)
         tenant.watched_by(lambda loss: self._dismiss(tenant, str(loss)))
         while len(self._parked) > self._limit:
@@ -151,7 +152,7 @@ class Park(Generic[TenantT]):
         if berth.watch is not asyncio.current_task():
             berth.watch.cancel()
         self._leaving[resource] = asyncio.Event()
-        self._tasks.create_task(self._retire(tenant, cause))
+        _apart(self._tasks, self._retire(tenant, cause))
 
     async def _retire(self, tenant: TenantT, cause: str) -> None:
         resource = tenant.resource
@@ -162,3 +163,8 @@ class Park(Generic[TenantT]):
             _log.error("a warm runtime was not ended in order", resource=resource, exc_info=error)
         finally:
             self._leaving.pop(resource).set()
+
+
+def _apart(tasks: asyncio.TaskGroup, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    """A task that logs and traces in nobody's name: whoever starts it is about another turn, mostly."""
+    return tasks.create_task(work, context=Context())

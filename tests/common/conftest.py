@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 import structlog
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from services.common.channels import open_channel
@@ -20,22 +17,19 @@ from services.common.logs import configure_logging
 from services.common.serving import ServiceServer
 from services.common.settings import ServiceSettings
 from tests.common.echo import SERVICE, Caller, Echo
-
-_exporter = InMemorySpanExporter()
+from tests.spans import exporter
 
 
 def pytest_configure() -> None:
-    """OpenTelemetry takes one provider per process."""
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(_exporter))
-    trace.set_tracer_provider(provider)
+    """Before the first span."""
+    exporter()
 
 
 @pytest.fixture
 def spans() -> InMemorySpanExporter:
     """The spans that ended in this test."""
-    _exporter.clear()
-    return _exporter
+    exporter().clear()
+    return exporter()
 
 
 @pytest.fixture

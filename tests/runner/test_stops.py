@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from moorage.common.v1 import turn_pb2
 from moorage.common.v1.turn_pb2 import StopMethod
+from opentelemetry import trace
 
 from tests.conditions import eventually
 from tests.processes import is_alive
@@ -16,6 +17,7 @@ from tests.runner.moments import Moments
 from tests.runner.parts import Stack
 from tests.runner.profiles import write_rogue
 from tests.runner.talks import Talks, kinds_of
+from tests.spans import exporter
 
 COMPLETED, STOPPED = turn_pb2.TURN_STATE_COMPLETED, turn_pb2.TURN_STATE_STOPPED
 WARM, ENDED = turn_pb2.RUNTIME_AFTER_WARM, turn_pb2.RUNTIME_AFTER_ENDED
@@ -212,3 +214,29 @@ async def test_a_stop_of_the_next_turn_before_its_prompt_ends_the_warm_agent(
     three = await talks.run("s", "three", "recall")
     assert three.metadata.resume_kind == turn_pb2.RESUME_KIND_LOADED
     assert await talks.said("s", "three") == "the lighthouse\n"
+
+
+async def test_a_stop_is_seen_in_the_trace_that_ordered_it_and_in_the_turns(
+    stack: Stack, talks: Talks
+) -> None:
+    spans = exporter()
+    spans.clear()
+    runner = await stack.add_runner()
+    await talks.create("s")
+    await talks.start("s", "t", "sleep 600")
+    await talks.says("s", "t", "Sleeping")
+    async with delivering(runner.endpoint) as deliveries:
+        await deliveries.stop("s", "t", traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+    await talks.ended("s", "t")
+    await eventually(lambda: {"stop", "turn"} <= {span.name for span in spans.get_finished_spans()})
+    stop, turn = (
+        next(span for span in spans.get_finished_spans() if span.name == name) for name in ("stop", "turn")
+    )
+    assert stop.parent is not None
+    assert trace.format_trace_id(stop.parent.trace_id) == "0af7651916cd43dd8448eb211c80319c"
+    assert trace.format_span_id(stop.parent.span_id) == "b7ad6b7169203331"
+    assert stop.context and turn.context
+    assert [link.context.span_id for link in stop.links] == [turn.context.span_id]
+    assert stop.context.span_id in [link.context.span_id for link in turn.links]
+    (event,) = turn.events
+    assert (event.name, dict(event.attributes or {})["moorage.command"]) == ("stop", "c1")
