@@ -47,8 +47,8 @@ class Holder:
         request = journal_pb2.BeginTurnRequest(turn_id=turn_id, attempt_id=f"a_{turn_id}", **self._names)
         return await _told(self._journal.BeginTurn(request))
 
-    async def say(self, turn_id: str, *texts: str) -> None:
-        """Append a message of the agent for each text, as the turn's first records."""
+    async def say(self, turn_id: str, *texts: str, first: int = 1) -> None:
+        """Append a message of the agent for each text; `first` is the turn_seq of the first of them."""
         request = journal_pb2.AppendRecordsRequest(
             appends=[
                 journal_pb2.RecordAppend(
@@ -58,7 +58,7 @@ class Holder:
                     body=_said(text),
                     **self._names,
                 )
-                for turn_seq, text in enumerate(texts, start=1)
+                for turn_seq, text in enumerate(texts, first)
             ]
         )
 
