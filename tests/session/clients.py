@@ -65,6 +65,10 @@ class Client:
         request.update_mask.paths.extend(paths)
         return (await _told(self._stub.UpdateSession(request, **self._options))).session
 
+    async def close(self, session_id: str, **fields: Any) -> session_pb2.Session:
+        request = session_pb2.CloseSessionRequest(session_id=session_id, **fields)
+        return (await _told(self._stub.CloseSession(request, **self._options))).session
+
     async def start(self, session_id: str, prompt: str = "hello", **fields: Any) -> session_pb2.Turn:
         request = session_pb2.StartTurnRequest(session_id=session_id, prompt=[text(prompt)], **fields)
         return (await _told(self._stub.StartTurn(request, **self._options))).turn
@@ -89,6 +93,10 @@ class Client:
     async def list_turns(self, session_id: str, **fields: Any) -> session_pb2.ListTurnsResponse:
         request = session_pb2.ListTurnsRequest(session_id=session_id, **fields)
         return await _told(self._stub.ListTurns(request, **self._options))
+
+    async def list_records(self, session_id: str, **fields: Any) -> session_pb2.ListRecordsResponse:
+        request = session_pb2.ListRecordsRequest(session_id=session_id, **fields)
+        return await _told(self._stub.ListRecords(request, **self._options))
 
     async def stop(self, session_id: str, turn_id: str = "", **fields: Any) -> session_pb2.StopTurnResponse:
         request = session_pb2.StopTurnRequest(session_id=session_id, expected_turn_id=turn_id, **fields)
