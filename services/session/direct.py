@@ -30,7 +30,7 @@ class DirectDelivery:
     async def route(self, stop: StopClaim) -> Route | None:
         """See StopAdapter."""
         driver = await self._leases.driver(stop.key.resource, timeout=_ANSWER)
-        return None if driver is None else Route(driver.holder, driver.endpoint)
+        return Route(driver.holder, driver.endpoint) if driver and driver.endpoint else None
 
     async def send(self, route: Route, stop: StopClaim) -> bool:
         """See StopAdapter. A holder that does not run the turn has to end it (F9)."""

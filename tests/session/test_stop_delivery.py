@@ -188,14 +188,15 @@ async def test_what_another_process_at_the_endpoint_does_not_run_says_nothing(
     assert (await read(desk, command.command_id)).state is CommandState.PENDING
 
 
-@pytest.mark.parametrize("role", ["", "service"])
-async def test_without_a_runner_that_holds_the_session_it_waits_for_one(
-    desk: Desk, owner: grpc.aio.Channel, taker: Taker, database_url: str, role: str
+@pytest.mark.parametrize("taken_by", ["nobody", "a service", "a runner without an endpoint"])
+async def test_without_a_runner_that_can_be_told_it_waits_for_one(
+    desk: Desk, owner: grpc.aio.Channel, taker: Taker, database_url: str, taken_by: str
 ) -> None:
     await desk.begun()
     async with fake_runner("late") as late:
-        lease = (await taker.session("s1", "x/1", endpoint=late.endpoint, role="service")).lease
-        if not role:
+        role, endpoint = ("service", late.endpoint) if taken_by == "a service" else ("runner", "")
+        lease = (await taker.session("s1", "x/1", endpoint=endpoint, role=role)).lease
+        if taken_by == "nobody":
             await taker.release(lease)
         async with delivering(desk, owner, ManualClock()) as delivery:
             command = await stop(desk, "t1")
@@ -203,7 +204,7 @@ async def test_without_a_runner_that_holds_the_session_it_waits_for_one(
             await until_postponed(database_url, 1)
             assert (await read(desk, command.command_id)).deliveries == 0
             assert not late.stops
-            if role:
+            if taken_by != "nobody":
                 await taker.release(lease)
             await taker.session("s1", late.holder, endpoint=late.endpoint)
             await execute(database_url, DUE)

@@ -48,7 +48,7 @@ class CommandMethods:
         entered = self._clock.boottime()
         session_id = check_id("session_id", request.session_id)
         turn_id = request.expected_turn_id and check_id("expected_turn_id", request.expected_turn_id)
-        bind(project=project, session=session_id, turn=turn_id)
+        bind(project=project, session=session_id, **({"turn": turn_id} if turn_id else {}))
         request_id = check_request_id(request.request_id)
         key = SessionKey(project, session_id)
         command_id = await self._stops.stop(
