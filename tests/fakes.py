@@ -86,7 +86,7 @@ class JournalBetween(JournalServiceServicer):
                     return
                 yield response
         except grpc.aio.AioRpcError as error:
-            await context.abort(error.code(), error.details() or "", error.trailing_metadata() or ())
+            await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata() or ()))
         finally:
             call.cancel()
 
@@ -95,7 +95,7 @@ class JournalBetween(JournalServiceServicer):
         try:
             response = await getattr(self._stub, name)(request, timeout=30)
         except grpc.aio.AioRpcError as error:
-            await context.abort(error.code(), error.details() or "", error.trailing_metadata() or ())
+            await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata() or ()))
         await self._lose(name, context)
         return response
 

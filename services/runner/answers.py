@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from services.common.logs import get_logger
 from services.runner.executions import Executions
 from services.runner.questions import WITHDRAWN, Decision
+
+_log: Final = get_logger(__name__)
 
 
 class Answers:
@@ -23,5 +28,6 @@ class Answers:
         execution = self._executions.find(project, session_id)
         if execution is None or execution.attempt.turn_id != turn_id or execution.settled:
             return False
+        _log.info("answer delivered", turn=turn_id, interaction=interaction_id, stopping=execution.stopping)
         execution.questions.settle(interaction_id, WITHDRAWN if execution.stopping else decision)
         return True

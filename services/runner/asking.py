@@ -10,12 +10,14 @@ from moorage.common.v1.turn_pb2 import TurnPhase
 from moorage.session.v1.session_pb2 import InteractionState
 
 from services.common.errors import InvalidArgument
+from services.common.logs import get_logger
 from services.runner.clients.journal import TurnJournal
 from services.runner.executions import Execution
 from services.runner.questions import WAITS_FOR_AGENT, WITHDRAWN, Decision, Question
 from services.runner.records import RecordBuffer, Slot, error_body
 from services.runner.texts import storable
 
+_log: Final = get_logger(__name__)
 _OUTCOMES: Final = {
     InteractionState.INTERACTION_STATE_ANSWERED: InteractionOutcome.INTERACTION_OUTCOME_ANSWERED,
     InteractionState.INTERACTION_STATE_CANCELLED: InteractionOutcome.INTERACTION_OUTCOME_CANCELLED,
@@ -85,6 +87,7 @@ class Asking:
             text = f"a question of the agent cannot be stored: {error}"
             self._records.fill(slot, error_body("QUESTION_REFUSED", text, title=question.opened.title))
             return
+        _log.info("question opened", interaction=question.opened.interaction_id, seq=response.seq)
         if response.seq:
             self._records.settle(slot)
         else:

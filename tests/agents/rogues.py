@@ -234,6 +234,14 @@ def asks_badly(prompt: dict[str, Any]) -> None:
     end(prompt)
 
 
+def asks_too_much(prompt: dict[str, Any]) -> None:
+    """A question that is too large to be stored."""
+    chunk("before ")
+    ask("x" * 300_000)
+    chunk(json.dumps(receive()["result"]["outcome"]))
+    end(prompt)
+
+
 def call(method: str, **params: Any) -> Any:
     """The client's answer to a request: a result, or code and message of an error."""
     send(id=method, method=method, params={"sessionId": SESSION, **params})

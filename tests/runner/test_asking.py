@@ -17,6 +17,7 @@ from moorage.session.v1 import journal_pb2
 
 from services.common.channels import open_channel
 from tests.conditions import eventually
+from tests.databases import execute
 from tests.fakes import Gate, JournalBetween, journal_between
 from tests.runner.asked import ANSWERED, CANCELLED, EXPIRED, Deliverer, Users
 from tests.runner.parts import Stack
@@ -256,6 +257,35 @@ async def test_an_answer_that_comes_before_the_question_is_acknowledged_counts(
     between.losing["OpenInteraction"] = 0
     assert (await talks.ended("s", "t")).state == COMPLETED
     assert text_of(said_by_runner(await talks.records("s", "t"))).endswith("done")
+
+
+async def test_a_question_that_cannot_be_stored_is_withdrawn_and_says_so(
+    stack: Stack, talks: Talks, users: Users, tmp_path: Path
+) -> None:
+    profile = write_rogue(tmp_path / "profiles", "asks_too_much")
+    await stack.add_runner(profiles_directory=tmp_path / "profiles")
+    await talks.create("s", profile=profile, approval_policy=ASK)
+    assert (await talks.run("s", "t", "go")).state == COMPLETED
+    records = said_by_runner(await talks.records("s", "t"))
+    assert kinds_of(records) == ["agent_message", "tool_update", "error", "agent_message"]
+    assert records[2].body.error.error.code == "QUESTION_REFUSED"
+    assert json.loads(text_of(records).removeprefix("before ")) == WITHDRAWN
+    assert await users.questions() == []
+
+
+async def test_a_holder_that_lost_its_session_asks_nobody(
+    stack: Stack, talks: Talks, users: Users, between: JournalBetween
+) -> None:
+    gate = between.before["OpenInteraction"] = Gate()
+    runner = await stack.add_runner(journal_address=between.endpoint)
+    await talks.create("s", approval_policy=ASK)
+    await talks.start("s", "t", "ask to run true")
+    await gate.reached.wait()
+    await execute(stack.database_url, "UPDATE session.sessions SET token = token + 1")
+    gate.open.set()
+    await eventually(lambda: not runner.executing, within=20, what="the turn was given up")
+    assert between.requests(journal_pb2.FinishTurnRequest) == []
+    assert await users.questions() == []
 
 
 async def test_questions_that_nobody_can_answer_are_refused(
