@@ -8,12 +8,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from moorage.common.v1.grant_pb2 import Grant
+from moorage.workspace.v1 import workspace_pb2
 
+from services.common.errors import InvalidArgument
 from services.workspace.exec.forkserver import ForkServer
 from services.workspace.exec.marker import Marker
 from services.workspace.exec.process import Process, ShimLost
 from tests.conditions import eventually
-from tests.processes import is_alive
+from tests.workspace.instances import Client, Holder, Machine
+from tests.workspace.processes import is_alive
 
 # Does what it reads; each line of `pids` is a process that it started.
 COMMAND = 'while read -r line; do eval "$line"; done'
@@ -85,8 +89,7 @@ async def test_a_newer_mark_counts_and_reaping_twice_finds_nothing(shell: Shell)
 
 async def test_a_child_of_an_older_helper_is_younger(shell: Shell, tmp_path: Path) -> None:
     helper = await shell.does(
-        "sh -c 'while :; do test -e go && break; done; sleep 600 & "
-        "echo $! > born; wait' & echo $! >> pids"
+        "sh -c 'while :; do test -e go && break; done; sleep 600 & echo $! > born; wait' & echo $! >> pids"
     )
     await shell.process.mark()
     (tmp_path / "go").touch()
@@ -119,3 +122,43 @@ async def test_nobody_answers_once_the_command_has_ended(shell: Shell) -> None:
     assert (await shell.process.ended).killed
     with pytest.raises(ShimLost):
         await shell.process.mark()
+
+
+@pytest.fixture
+async def grant(client: Client, holder: Holder, machine: Machine) -> Grant:
+    """Of the session whose workspace is ready."""
+    await client.adopt(machine.supplied())
+    return await holder.acquire()
+
+
+async def test_a_caller_draws_a_line_and_has_the_younger_killed_while_output_flows(
+    client: Client, grant: Grant
+) -> None:
+    flood = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); echo a line; done"
+    script = f"read -r go; setsid sleep 600 & echo child $!; read -r go; {flood}; read -r go"
+    async with client.exec(grant, "sh", "-c", script) as stream:
+        await stream.send(mark=workspace_pb2.ExecMark())
+        message = await stream.read()
+        assert message is not None
+        assert message.HasField("marked")
+        await stream.write(b"go\n")
+        child = int((await stream.read_until(b"\n")).split()[1])
+        await stream.write(b"go\n")
+        await stream.send(reap=workspace_pb2.ExecReap())
+        killed = size = 0
+        while not killed or size < 20_000 * 7:
+            message = await stream.read()
+            assert message is not None
+            size += len(message.stdout)
+            killed += message.reaped.killed
+        assert killed == 1
+        assert not is_alive(child)
+        assert is_alive(stream.pid)
+
+
+async def test_reaping_without_a_mark_is_refused(client: Client, grant: Grant) -> None:
+    async with client.exec(grant, "cat") as stream:
+        await stream.send(reap=workspace_pb2.ExecReap())
+        error = (await stream.result()).error
+    assert isinstance(error, InvalidArgument)
+    assert [violation.field for violation in error.violations] == ["reap"]
