@@ -104,6 +104,8 @@ class Dispatching:
                 if hold := await self._take(execution):
                     await self._drive_held(execution, hold)
                     await hold.give_back()
+        except Exception as error:  # noqa: BLE001 (the lease then ends by itself; the others go on)
+            _log.error("a lease was not given back because of an unexpected error", exc_info=error)
         finally:
             self._executions.unregister(execution)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from opentelemetry import trace
 
+from services.common.failpoints import failpoint
+from services.common.logs import get_logger
 from services.common.telemetry import tracer
 from services.runner.clients.appends import Appender
 from services.runner.clients.journal import JournalClient
@@ -11,6 +15,8 @@ from services.runner.executions import Execution
 from services.runner.holds import Hold
 from services.runner.phases import Workshop
 from services.runner.turns import TurnRun
+
+_log: Final = get_logger(__name__)
 
 
 class Driver:
@@ -31,13 +37,17 @@ class Driver:
         attempt, lease = execution.attempt, hold.lease
         journal = self._journal.of(attempt, lease)
         begun = await journal.begin()
+        await failpoint("runner.begin_turn.after")
         async with self._appender.records(attempt, lease, execution.hold.interrupt) as records:
             turn = TurnRun(self._workshop, execution, hold, journal, begun, records)
             ending = await turn.run()
             await records.flush()
             execution.finishing = True
+            await failpoint("runner.finish_turn.before")
             await journal.finish(ending, records.last_turn_seq)
         execution.settled = True
+        await failpoint("runner.finish_turn.after")
+        _log.info("turn ended", end_reason=ending.reason_name, records=records.last_turn_seq)
         span.set_attribute("moorage.end_reason", ending.reason_name)
 
 

@@ -171,6 +171,29 @@ async def test_the_lease_is_released_after_the_turn(talks: Talks, stack: Stack, 
     await eventually(is_released)
 
 
+async def test_a_draining_runner_refuses_turns_and_is_not_registered_while_its_own_finish(
+    talks: Talks, stack: Stack
+) -> None:
+    runner = await stack.add_runner(drain_timeout=30.0)
+    for session_id in ("a", "b"):
+        await talks.create(session_id)
+    await talks.start("a", "t", "say begun\nsleep 1\nsay done")
+    await speaking(talks, "a", "t", "begun")
+    async with open_channel(runner.endpoint) as channel:
+        dispatcher = Dispatcher(channel)
+        draining = asyncio.create_task(runner.drain())
+
+        async def is_unregistered() -> bool:
+            return not (await lease_of(stack, "runners/one")).live
+
+        await eventually(is_unregistered)
+        assert (await dispatcher.dispatch("b", "t")).result == runner_pb2.DISPATCH_RESULT_DRAINING
+        assert (await dispatcher.dispatch("a", "t")).result == ACCEPTED
+        await draining
+    assert (await talks.ended("a", "t")).state == turn_pb2.TURN_STATE_COMPLETED
+    assert (await talks.said("a", "t")).endswith("done")
+
+
 async def test_executions_are_listed_by_project(talks: Talks, dispatcher: Dispatcher) -> None:
     for session_id in ("b", "a"):
         await talks.create(session_id)
