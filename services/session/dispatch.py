@@ -156,6 +156,7 @@ class Dispatcher:
         except _NotAdmitted:
             return None
         except TimeoutError:
+            _log.warning("offering a turn took too long", seconds=_ATTEMPT, **_names(claim))
             return _Outcome("runners take too long to answer")
         except MoorageError as error:
             return _Outcome(str(error))

@@ -32,7 +32,7 @@ class FakeRunner(RunnerServiceServicer):
         """Session and turn of each dispatch."""
         return [f"{request.session_id}/{request.turn_id}" for request in self.asked]
 
-    async def DispatchTurn(  # noqa: N802
+    async def DispatchTurn(
         self, request: runner_pb2.DispatchTurnRequest, context: Context
     ) -> runner_pb2.DispatchTurnResponse:
         headers = dict(context.invocation_metadata() or ())
@@ -42,7 +42,7 @@ class FakeRunner(RunnerServiceServicer):
             await self.act(request)
         return runner_pb2.DispatchTurnResponse(result=self.result, holder=f"{self.name}/1")
 
-    async def ListExecutions(  # noqa: N802
+    async def ListExecutions(
         self, request: runner_pb2.ListExecutionsRequest, context: Context
     ) -> runner_pb2.ListExecutionsResponse:
         return runner_pb2.ListExecutionsResponse(holder=f"{self.name}/1")
