@@ -74,13 +74,15 @@ class Dispatching:
 
         The turn does not depend on this call: a caller who goes away changes nothing.
         """
-        if current := self._executions.find(project, session_id):
-            if current.attempt.turn_id == turn_id:
-                return await _answer(current)
+        current = self._executions.find(project, session_id)
+        if current and current.attempt.turn_id != turn_id:
             await self._until_gone(current)
+            current = self._executions.find(project, session_id)
+        if current and current.attempt.turn_id == turn_id:
+            return await _answer(current)
         if self._draining or self._tasks is None:
             return Dispatched(Answer.DRAINING)
-        if self._executions.full or self._executions.find(project, session_id):
+        if current or self._executions.full:
             return Dispatched(Answer.FULL)
         execution = self._executions.register(project, session_id, turn_id, traceparent)
         self._tasks.create_task(self._execute(execution))

@@ -14,12 +14,15 @@ from services.common.clock import Clock
 from services.common.telemetry import current_traceparent
 from services.runner.acp.connection import AgentConnection
 from services.runner.acp.messages import AgentHandler
+from services.runner.acp.transport import TransportLimits
 from services.runner.clients.processes import Process, Processes
 from services.runner.holds import Hold
 from services.runner.interrupts import time_limit
 from services.runner.places import Place
 from services.runner.profiles import Profile, resolve_command
 
+# Of a hundred agents that say more than can be stored.
+_LIMITS: Final = TransportLimits(queue_bytes=1024 * 1024)
 # After a KILL only the workspace itself can be late.
 _KILL_TIMEOUT: Final = 5.0
 _BURY_TIMEOUT: Final = 2.0
@@ -120,7 +123,7 @@ class Runtimes:
             try:
                 with hold.lease.followed_by(process.show):
                     await process.started()
-                    async with AgentConnection(process, handler) as connection:
+                    async with AgentConnection(process, handler, _LIMITS) as connection:
                         yield Runtime(process, connection, hold, self.patience, self._clock)
             finally:
                 hold.ended(process.end)

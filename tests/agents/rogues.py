@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 SESSION = "rogue"
@@ -150,6 +151,15 @@ def long_lines(prompt: dict[str, Any]) -> None:
 def flood(prompt: dict[str, Any]) -> None:
     for number in range(int(sys.argv[2])):
         chunk(f"{number} ")
+    end(prompt)
+
+
+def torrent(prompt: dict[str, Any]) -> None:
+    """So many pieces of 100,000 bytes, each counted in a file before it is sent."""
+    with Path(sys.argv[3]).open("a", encoding="utf-8") as log:
+        for number in range(int(sys.argv[2])):
+            print(number, file=log, flush=True)
+            chunk(f"{number:06} " + "x" * 99_993)
     end(prompt)
 
 

@@ -213,21 +213,16 @@ async def test_the_runner_registers_what_the_session_service_needs(stack: Stack)
     assert dict(lease.labels) == {"role": "runner", "pool": "gpu", "capacity": "7", "profiles": "demo"}
 
 
-async def test_a_second_runner_of_the_same_name_waits_until_the_first_has_gone(stack: Stack) -> None:
+async def test_a_second_runner_of_the_same_name_waits_until_the_first_has_gone(
+    stack: Stack, caplog: pytest.LogCaptureFixture
+) -> None:
     first = await stack.add_runner("one")
     part = stack.part("one")
     starting = asyncio.create_task(part.start())
-    await eventually(lambda: part.service is not None)
-
-    async def says_why() -> bool:
-        try:
-            await part.service.registration.ready()
-        except Exception as error:  # noqa: BLE001 (read below)
-            return f"held by {first.holder}" in str(error)
-        return False
-
-    await eventually(says_why)
+    await eventually(lambda: "registering as runners/one failed" in caplog.text)
+    assert any(f"held by {first.holder}" in str(vars(record)) for record in caplog.records)
     assert not starting.done()
+    assert (await lease_of(stack, "runners/one")).holder == first.holder
     await stack.runners["one"].stop()
     await starting
     assert (await lease_of(stack, "runners/one")).holder == part.service.holder
