@@ -28,7 +28,7 @@ app = typer.Typer(no_args_is_help=True, help="Sessions.")
 @app.command()
 def create(
     context: typer.Context,
-    session_id: Annotated[str, typer.Argument(help="Its id. Default: a new one.")] = "",
+    session_id: Annotated[str, typer.Argument(metavar="[SESSION]", help="Its id. Default: a new one.")] = "",
     profile: Annotated[str, typer.Option(help="The agent's profile.")] = "",
     directory: Annotated[
         Path | None, typer.Option(help="Where it works. Default: the service's default directory.")
@@ -99,7 +99,9 @@ def list_sessions(
 @app.command()
 def get(
     context: typer.Context,
-    session_id: Annotated[str, typer.Argument(help="The session. Default: that of this directory.")] = "",
+    session_id: Annotated[
+        str, typer.Argument(metavar="[SESSION]", help="The session. Default: that of this directory.")
+    ] = "",
     _json: JsonOption = False,
 ) -> None:
     """Show what is going on in a session."""
