@@ -89,7 +89,10 @@ class ForkServer:
             socket.send_fds(self._connected(), [b"x"], descriptors)
 
     def _connected(self) -> socket.socket:
-        return self._control or self._start()
+        if self._control is None or self._process is None or self._process.poll() is not None:
+            self._drop()
+            return self._start()
+        return self._control
 
     def _drop(self) -> None:
         if self._control is not None:

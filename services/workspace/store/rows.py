@@ -22,13 +22,6 @@ async def find(connection: Connection, project: str, workspace_id: str) -> Works
     return None if row is None else workspace_of(row)
 
 
-def present(row: asyncpg.Record | None) -> asyncpg.Record:
-    """A row that must be there."""
-    if row is None:
-        raise RuntimeError("a locked row vanished")
-    return row
-
-
 def workspace_of(row: asyncpg.Record) -> Workspace:
     """What a row with the endpoint says."""
     return Workspace(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from services.common.database import Database
-from services.workspace.store.rows import find, present, workspace_of
+from services.workspace.store.rows import find, workspace_of
 from services.workspace.workspaces import Intent, Origin, Workspace, WorkspaceNotFound, WorkspaceState
 
 Judge = Callable[[Workspace], Awaitable[int]]
@@ -106,18 +106,17 @@ class WorkspaceStore:
             if locked is None:
                 raise WorkspaceNotFound(project=project, workspace_id=workspace_id)
             token = await judge(locked)
-            row = await connection.fetchrow(
-                """
-                UPDATE workspace.workspaces AS workspace SET token = greatest(token, $3)
-                FROM workspace.instances AS instance
-                WHERE project = $1 AND workspace_id = $2 AND instance.instance_id = workspace.instance_id
-                RETURNING workspace.*, instance.endpoint
-                """,
-                project,
-                workspace_id,
-                token,
-            )
-            return workspace_of(present(row)), token
+            if token > locked.token:
+                await connection.execute(
+                    """
+                    UPDATE workspace.workspaces SET token = $3
+                    WHERE project = $1 AND workspace_id = $2
+                    """,
+                    project,
+                    workspace_id,
+                    token,
+                )
+            return replace(locked, token=max(token, locked.token)), token
 
     async def mark_deleting(self, project: str, workspace_id: str) -> Workspace:
         """Wish it gone, from every state; one that is going or gone stays as it is."""
