@@ -42,25 +42,25 @@ class JournalBetween(JournalServiceServicer):
         """The requests of one kind, oldest first."""
         return [request for request in self.seen if isinstance(request, kind)]
 
-    async def BeginTurn(  # noqa: N802
+    async def BeginTurn(
         self, request: journal_pb2.BeginTurnRequest, context: Context
     ) -> journal_pb2.BeginTurnResponse:
         response: journal_pb2.BeginTurnResponse = await self._pass("BeginTurn", request, context)
         return response
 
-    async def ReportProgress(  # noqa: N802
+    async def ReportProgress(
         self, request: journal_pb2.ReportProgressRequest, context: Context
     ) -> journal_pb2.ReportProgressResponse:
         response: journal_pb2.ReportProgressResponse = await self._pass("ReportProgress", request, context)
         return response
 
-    async def FinishTurn(  # noqa: N802
+    async def FinishTurn(
         self, request: journal_pb2.FinishTurnRequest, context: Context
     ) -> journal_pb2.FinishTurnResponse:
         response: journal_pb2.FinishTurnResponse = await self._pass("FinishTurn", request, context)
         return response
 
-    async def AppendRecords(  # noqa: N802
+    async def AppendRecords(
         self, request_iterator: AsyncIterator[journal_pb2.AppendRecordsRequest], context: Context
     ) -> AsyncIterator[journal_pb2.AppendRecordsResponse]:
         call = self._stub.AppendRecords()

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from moorage.common.v1.turn_pb2 import RuntimeAfter, StopMethod
+from moorage.common.v1.turn_pb2 import StopMethod
 from moorage.workspace.v1.workspace_pb2 import ExecStart
 
 from services.common.clock import Clock
@@ -25,7 +25,6 @@ from services.runner.profiles import Profile, resolve_command
 _LIMITS: Final = TransportLimits(queue_bytes=1024 * 1024)
 # After a KILL only the workspace itself can be late.
 _KILL_TIMEOUT: Final = 5.0
-_BURY_TIMEOUT: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +34,6 @@ class Patience:
     cancel: float
     close: float
     terminate: float
-
-
-@dataclass(frozen=True, slots=True)
-class RuntimeEnd:
-    """How a runtime ended, and whether that was seen."""
-
-    method: StopMethod.ValueType
-    after: RuntimeAfter.ValueType
 
 
 class Runtime:
@@ -58,16 +49,13 @@ class Runtime:
         self._patience = patience
         self._clock = clock
 
-    async def end(self) -> RuntimeEnd:
-        """Close, then TERM, then KILL, then cut the stream; returns when it is dead, or nobody knows."""
+    async def end(self) -> StopMethod.ValueType:
+        """Close, then TERM, then KILL, then cut the stream; which of them ended it, as far as was seen."""
         await self.connection.close()
         self.process.discard()
         method = await self._ladder()
         self._hold.ended(self.process.end)
-        buried = await self._hold.bury(_BURY_TIMEOUT)
-        return RuntimeEnd(
-            method, RuntimeAfter.RUNTIME_AFTER_ENDED if buried else RuntimeAfter.RUNTIME_AFTER_UNSPECIFIED
-        )
+        return method
 
     async def _ladder(self) -> StopMethod.ValueType:
         process, patience = self.process, self._patience

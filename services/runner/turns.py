@@ -27,6 +27,8 @@ from services.runner.texts import storable
 
 # Between the end of an agent's output and the word of its workspace how it ended.
 _EXIT_TIMEOUT: Final = 5.0
+# For a workspace to say that nothing lives there, where the end of a process was not seen.
+_BURY_TIMEOUT: Final = 2.0
 
 
 class TurnRun:
@@ -44,6 +46,7 @@ class TurnRun:
         """Nothing has happened but BeginTurn."""
         self._workshop = workshop
         self._execution = execution
+        self._hold = hold
         self._limits = LimitWatch(begun.limits, workshop.clock, execution.work.interrupt)
         self._listener = TurnListener(begun.approval_policy, self._limits, records, workshop.clock)
         self._phases = Phases(workshop, execution, hold, journal, begun)
@@ -95,10 +98,11 @@ class TurnRun:
             return None
 
     async def _end_runtime(self, ending: Ending) -> Ending:
-        if self._phases.runtime is None:
-            return replace(ending, runtime_after=RuntimeAfter.RUNTIME_AFTER_ENDED)
-        end = await self._phases.runtime.end()
-        return replace(_stopped_by(ending, end.method), runtime_after=end.after)
+        if self._phases.runtime is not None:
+            ending = _stopped_by(ending, await self._phases.runtime.end())
+        if not await self._hold.bury(_BURY_TIMEOUT):
+            return ending
+        return replace(ending, runtime_after=RuntimeAfter.RUNTIME_AFTER_ENDED)
 
     async def _failure(self, error: AgentError) -> TurnFailed:
         """Why the agent failed: of its death its workspace knows more than the connection."""

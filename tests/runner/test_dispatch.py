@@ -13,11 +13,13 @@ from moorage.owner.v1 import lease_pb2
 from moorage.owner.v1.lease_pb2_grpc import LeaseServiceStub
 from moorage.runner.v1 import runner_pb2
 from moorage.runner.v1.runner_pb2_grpc import RunnerServiceStub
+from moorage.session.v1 import journal_pb2
 
 from services.common.channels import open_channel
 from services.common.errors import InvalidArgument
 from services.common.status import from_rpc_error
 from tests.conditions import eventually
+from tests.fakes import Gate, journal_between
 from tests.runner.parts import Stack
 from tests.runner.talks import Talks
 
@@ -120,6 +122,34 @@ async def test_the_next_turn_follows_at_once_under_a_higher_token(talks: Talks, 
     assert tokens == sorted(set(tokens))
     assert turns[4].metadata.previous_turn_id == "t3"
     assert turns[4].metadata.resume_reason == "the agent of the turn before was ended"
+
+
+async def test_a_turn_that_follows_one_whose_end_is_not_acknowledged_yet_waits_for_its_place(
+    talks: Talks, stack: Stack
+) -> None:
+    gate = Gate()
+
+    async def hold_the_repetition(_: object) -> None:
+        if len(between.requests(journal_pb2.FinishTurnRequest)) > 1:
+            await gate()
+
+    async with journal_between(stack.session.service.journal_endpoint) as between:
+        between.losing["FinishTurn"] = 1
+        between.before["FinishTurn"] = hold_the_repetition
+        runner = await stack.add_runner(journal_address=between.endpoint)
+        await talks.create("s")
+        await talks.run("s", "t", "say first")
+        await gate.reached.wait()
+        await talks.start("s", "next", "say second")
+        async with open_channel(runner.endpoint) as channel:
+            dispatcher = Dispatcher(channel)
+            dispatches = [asyncio.create_task(dispatcher.dispatch("s", "next")) for _ in range(5)]
+            assert [execution.turn_id for execution in await dispatcher.executions()] == ["t"]
+            gate.open.set()
+            answers = await asyncio.gather(*dispatches)
+        assert {answer.result for answer in answers} == {ACCEPTED}
+        assert (await talks.ended("s", "next")).state == turn_pb2.TURN_STATE_COMPLETED
+        await stack.runners["one"].stop()
 
 
 async def test_a_runner_takes_no_more_than_its_capacity(talks: Talks, stack: Stack) -> None:

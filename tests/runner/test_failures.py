@@ -188,7 +188,9 @@ async def test_a_workspace_that_is_not_ready_in_time(
     waiting = []
 
     async def tells_why() -> bool:
-        waiting.append((await talks.turn("s", "t")).waiting_reason)
+        turn = await talks.turn("s", "t")
+        waiting.append(turn.waiting_reason)
+        assert not turn.HasField("begin_time") or turn.HasField("end_time") or turn.HasField("phase_deadline")
         return "unavailable" in waiting[-1].lower() or "connect" in waiting[-1].lower()
 
     await eventually(tells_why, what="the turn says what it waits for")

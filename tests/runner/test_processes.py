@@ -111,6 +111,13 @@ async def test_a_cancelled_reader_does_not_cut_the_stream(desk: Desk) -> None:
         assert await process.read() == b"still here"
 
 
+async def test_a_grant_that_is_renewed_at_once_does_not_come_before_the_start(desk: Desk) -> None:
+    lease = await desk.take()
+    async with desk.run(lease, "true") as process:
+        process.show(lease.grant)
+        assert (await process.wait()).exit_code == 0
+
+
 async def test_writing_to_a_process_that_has_ended_is_an_error(desk: Desk) -> None:
     lease = await desk.take()
     async with desk.run(lease, "true") as process:
