@@ -1,4 +1,4 @@
-"""One `moorage up` for all tests that only talk to it."""
+"""Directories for the program, with and without a `moorage up` in them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     place.clean()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def moored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """A directory in which `moorage up` runs."""
     place = Place.below(tmp_path_factory.mktemp("moored"))
@@ -28,8 +28,11 @@ def moored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.fixture
-def here(moored: Place, tmp_path: Path) -> Place:
+def here(moored: Place, tmp_path: Path) -> Iterator[Place]:
     """A directory of this test only, below the one in which `moorage up` runs."""
     work = moored.work / tmp_path.name
     work.mkdir()
-    return Place(work, moored.state_home)
+    place = Place(work, moored.state_home)
+    yield place
+    for program in place.started:
+        program.kill()

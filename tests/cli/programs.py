@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,6 +26,7 @@ class Place:
 
     work: Path
     state_home: Path
+    started: list[Program] = field(default_factory=list, compare=False)
 
     @classmethod
     def below(cls, base: Path) -> Self:
@@ -40,7 +42,9 @@ class Place:
             return state_directory(self.work)
 
     def clean(self) -> None:
-        """Remove the database, which root keeps elsewhere."""
+        """End what a failed test left, and remove the database, which root keeps elsewhere."""
+        for program in self.started:
+            program.kill()
         EmbeddedPostgres(self.state / "postgres").remove()
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -76,7 +80,9 @@ class Place:
             stderr=subprocess.PIPE,
             text=True,
         )
-        return Program(process)
+        program = Program(process)
+        self.started.append(program)
+        return program
 
 
 class Program:
@@ -106,10 +112,15 @@ class Program:
         """Send a signal to this process only."""
         self.process.send_signal(number)
 
-    def ended(self, within: float = 50) -> tuple[int, str, str]:
+    def ended(self) -> tuple[int, str, str]:
         """Wait for its end; gives exit code and what was left on both outputs."""
-        output, errors = self.process.communicate(timeout=within)
-        return self.process.returncode, output, errors
+        assert self.process.stdout
+        assert self.process.stderr
+        # Not communicate(): it would miss what reading lines has buffered.
+        with ThreadPoolExecutor(1) as beside, self.process.stdout as stdout, self.process.stderr as stderr:
+            errors = beside.submit(stderr.read)
+            output = stdout.read()
+            return self.process.wait(), output, errors.result()
 
     def abandoned(self) -> tuple[int, str]:
         """Read no more, and wait for its end; gives exit code and errors."""
@@ -121,9 +132,12 @@ class Program:
         return self.process.wait(), errors
 
     def kill(self) -> None:
-        """End it as a lost machine does."""
+        """End it as a lost machine does. Fine when it has ended."""
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream:
+                stream.close()
 
 
 def error_of(errors: str) -> dict[str, Any]:

@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from tests.cli.programs import Place, error_of
+from tests.conditions import eventually
 
 pytestmark = pytest.mark.timeout(120)
+
+# A turn that goes on until the test makes the file `go`.
+GATE = "run until [ -e go ]; do sleep 0.05; done"
 
 
 def documents(text: str) -> list[dict[str, Any]]:
@@ -51,6 +55,16 @@ def test_a_turn_is_streamed_and_the_next_one_continues_the_session(here: Place) 
     assert shown.stdout == "> say again\nagain\n— COMPLETED (AGENT_ENDED)\n"
 
 
+def test_a_directory_has_one_at_a_time(moored: Place) -> None:
+    second = moored.moorage("up")
+    assert second.returncode == 1
+    assert second.stderr.startswith("error: moorage up runs for this directory already: process ")
+    assert len(second.stderr.splitlines()) == 1
+    told = moored.moorage("up", "--json")
+    assert "serving clients on 127.0.0.1:" in told.stderr
+    assert moored.moorage("session", "list").returncode == 0
+
+
 def test_a_subdirectory_has_a_session_of_its_own(here: Place) -> None:
     (here.work / "sub").mkdir()
     sub = Place(here.work / "sub", here.state_home)
@@ -61,14 +75,17 @@ def test_a_subdirectory_has_a_session_of_its_own(here: Place) -> None:
     assert session_here(sub)["binding"]["local"]["directory"] == str(sub.work)
 
 
-def test_two_shells_at_once_share_the_new_session_and_one_turn_runs(here: Place) -> None:
-    shells = [here.start("run", "sleep 2", "--json", "--approval", policy) for policy in ("allow", "deny")]
+async def test_two_shells_at_once_share_the_new_session_and_one_turn_runs(here: Place) -> None:
+    shells = [here.start("run", GATE, "--json", "--approval", policy) for policy in ("allow", "deny")]
+    await eventually(lambda: any(shell.process.poll() is not None for shell in shells), within=50)
+    (here.work / "go").touch()
     ends = [shell.ended() for shell in shells]
     assert sorted(code for code, _, _ in ends) == [0, 1]
     refusal = next(error_of(errors) for code, _, errors in ends if code)
     assert (refusal["code"], refusal["reason"]) == ("FAILED_PRECONDITION", "TURN_IN_PROGRESS")
     [winner] = [documents(output)[0]["admitted"] for code, output, _ in ends if not code]
     assert refusal["metadata"]["turn_id"] == winner["turnId"]
+    assert winner["sessionId"] in refusal["hint"]
     key = session_here(here)["labels"]["moorage.directory"]
     listed = here.moorage("session", "list", "--json", "--label", f"moorage.directory={key}")
     assert len(documents(listed.stdout)) == 1
@@ -88,8 +105,8 @@ def test_a_failed_turn_says_why(here: Place, prompt: str, code: int, told: str) 
 
 
 def test_ctrl_c_leaves_the_turn_alone_and_says_how_to_see_it(here: Place) -> None:
-    turn = here.start("run", "count to 100 every 0.05")
-    while turn.line() != "3\n":
+    turn = here.start("run", GATE)
+    while not turn.line().startswith("⚙"):
         pass
     turn.signal(signal.SIGINT)
     code, _, errors = turn.ended()
@@ -98,6 +115,7 @@ def test_ctrl_c_leaves_the_turn_alone_and_says_how_to_see_it(here: Place) -> Non
     assert session["turn"]["state"] == "TURN_STATE_RUNNING"
     assert errors.startswith(f"the turn goes on: `moorage watch {session['sessionId']} --after ")
     watch = here.start("watch", "--json", session["sessionId"])
+    (here.work / "go").touch()
     while "turnEnded" not in (record := watch.document())["body"]:
         pass
     assert record["body"]["turnEnded"]["state"] == "TURN_STATE_COMPLETED"
@@ -115,9 +133,7 @@ def test_sigterm_ends_a_watch_in_order(here: Place) -> None:
 
 
 def test_a_reader_that_leaves_ends_a_run_quietly(here: Place) -> None:
-    turn = here.start("run", "count to 500 every 0.01")
-    assert turn.line() == "> count to 500 every 0.01\n"
-    assert turn.abandoned() == (1, "")
+    assert here.start("run", "say hello").abandoned() == (1, "")
 
 
 def test_sessions_are_made_listed_and_shown(here: Place) -> None:

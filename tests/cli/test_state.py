@@ -105,6 +105,12 @@ def test_an_announcement_of_another_version_is_passed_over(text: str) -> None:
         assert find_running(Path("/srv/newer")) is None
 
 
+def test_directories_with_the_same_name_are_kept_apart(state_home: Path) -> None:
+    first, second = state_directory(Path("/a/work")), state_directory(Path("/b/work"))
+    assert first != second
+    assert first.parent == second.parent == state_home / "moorage"
+
+
 def test_a_user_without_home_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError))

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from pathlib import Path
 
 import pytest
 
-from services.cli import state
 from tests.cli.programs import Place, error_of, up
 from tests.cli.trees import descendants, runs
 from tests.conditions import eventually
@@ -81,16 +79,6 @@ async def test_a_database_that_ends_ends_everything(place: Place) -> None:
         await gone(family)
 
 
-def test_a_directory_has_one_at_a_time(moored: Place) -> None:
-    second = moored.moorage("up")
-    assert second.returncode == 1
-    assert second.stderr.startswith("error: moorage up runs for this directory already: process ")
-    assert len(second.stderr.splitlines()) == 1
-    told = moored.moorage("up", "--json")
-    assert "serving clients on 127.0.0.1:" in told.stderr
-    assert moored.moorage("session", "list").returncode == 0
-
-
 def test_an_address_in_use_is_refused(place: Place) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -157,12 +145,3 @@ def test_interrupted_while_it_starts_it_leaves_nothing(place: Place, empty_datab
     code, _, errors = starting.ended()
     assert (code, errors) == (130, "")
     assert not any(map(runs, family))
-
-
-async def test_state_of_directories_with_the_same_name_is_kept_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    first, second = state.state_directory(Path("/a/work")), state.state_directory(Path("/b/work"))
-    assert first != second
-    assert first.parent == second.parent == tmp_path / "moorage"
