@@ -19,7 +19,7 @@ from services.cli.exits import Exit
 from services.cli.options import labels_of
 from services.cli.transcript import state_name
 
-_COLUMNS = ("session", "created", "records", "turn", "profile", "works in")
+_COLUMNS = ("session", "created", "records", "turn", "works in")
 _PAGE = 1000
 
 app = typer.Typer(no_args_is_help=True, help="Sessions.")
@@ -138,10 +138,9 @@ async def _newest(
 def _row(session: session_pb2.Session) -> tuple[str, ...]:
     return (
         session.session_id,
-        _local(session.create_time),
+        _local(session.create_time)[: -len(":00")],
         str(session.head_seq),
         state_name(session.turn.state) if session.HasField("turn") else "",
-        session.agent.profile,
         session.binding.local.directory,
     )
 

@@ -133,3 +133,11 @@ def test_a_table_is_aligned_and_nothing_in_it_is_cut(screen: Screen) -> None:
     ]
     screen.output.table([("name", "value")])
     assert screen.show().splitlines()[-1] == "name  value"
+
+
+@pytest.mark.parametrize(("width", "shown"), [(40, "/a/long/way/to/go"), (20, "…/way/to/go"), (5, "…ay/to/go")])
+def test_a_narrow_terminal_gets_the_end_of_the_last_column(width: int, shown: str) -> None:
+    file = io.StringIO()
+    console = Console(file=file, soft_wrap=True, width=width, force_terminal=True, color_system=None)
+    Output(console=console).table([("first", "/a/long/way/to/go")], ("session", "works in"))
+    assert file.getvalue().splitlines() == ["session  works in", f"first    {shown}"]
