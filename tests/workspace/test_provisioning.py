@@ -179,6 +179,8 @@ async def test_providers_are_listed(client: Client, machine: Machine) -> None:
         ("{machine}/root/file", "INVALID_FIELD"),
         ("{machine}/root/a\0b", "INVALID_FIELD"),
         ("{machine}/root/loop", "INVALID_FIELD"),
+        pytest.param("{machine}/root/" + "a" * 256, "INVALID_FIELD", id="too long a name"),
+        pytest.param("{machine}/root" + "/a" * 3000, "INVALID_FIELD", id="too long a path"),
         ("{machine}/outside", "PATH_OUTSIDE_ROOT"),
         ("{machine}", "PATH_OUTSIDE_ROOT"),
         ("{machine}/root/../outside", "PATH_OUTSIDE_ROOT"),
