@@ -158,7 +158,7 @@ def _facts(session: session_pb2.Session) -> list[tuple[str, str]]:
     }
     if session.HasField("turn"):
         facts["turn"] = f"{turn.turn_id} {state_name(turn.state)}"
-        facts["waits for"] = turn.waiting_reason
+        facts["waits"] = turn.waiting_reason
     if session.HasField("lease"):
         facts["driven by"] = f"{lease.holder}, token {lease.token}, until {_local(lease.expire_time)}"
     return [(name, value) for name, value in facts.items() if value]
