@@ -51,7 +51,7 @@ class LocalProvider:
         resolved = os.path.realpath(directory)
         self._confine(field, directory, resolved)
         try:
-            is_directory = stat.S_ISDIR(os.stat(resolved).st_mode)
+            is_directory = stat.S_ISDIR(Path(resolved).stat().st_mode)
         except OSError as error:
             raise InvalidArgument.of(field, f"{error.strerror}: {directory}") from error
         if not is_directory:
