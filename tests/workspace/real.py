@@ -67,7 +67,7 @@ class ServiceProcess:
 
 @contextlib.asynccontextmanager
 async def started(machine: Machine, *flags: str, **variables: str) -> AsyncIterator[ServiceProcess]:
-    """A start of the service with leases of four seconds; killed at the end of the block if it still lives."""
+    """A start of the service; killed at the end of the block if it still lives."""
     settings = {
         "MOORAGE_DATABASE_URL": machine.database_url,
         "MOORAGE_OWNER_ADDRESS": machine.owner_address,
@@ -75,7 +75,6 @@ async def started(machine: Machine, *flags: str, **variables: str) -> AsyncItera
         "MOORAGE_WORKSPACE_INSTANCE_ID": machine.instance_id,
         "MOORAGE_WORKSPACE_ROOT": str(machine.root),
         "MOORAGE_WORKSPACE_STATE_DIRECTORY": str(machine.state),
-        "MOORAGE_WORKSPACE_LEASE_TTL": "4",
         **variables,
     }
     log = machine.directory / f"{secrets.token_hex(4)}.log"

@@ -93,7 +93,7 @@ async def test_a_round_trip_is_quick(client: Client, grant: Grant) -> None:
             await stream.write(b"%d\n" % number)
             await stream.read_until(b"%d\n" % number)
             times.append(time.perf_counter() - started)
-    assert sorted(times)[25] < 0.05
+    assert sorted(times)[25] < 0.2
 
 
 async def test_only_declared_variables_are_there(

@@ -275,7 +275,7 @@ async def test_input_after_a_higher_token_never_reaches_the_command(
 
 
 async def test_a_command_dies_with_its_newest_grant(client: Client, holder: Holder, family: Family) -> None:
-    grant = await holder.acquire(ttl=2.0)
+    grant = await holder.acquire(ttl=3.0)
     async with client.exec(grant, "sh", "-c", FAMILY) as stream:
         await family.grown()
         result = await stream.result()
@@ -288,8 +288,8 @@ async def test_a_command_dies_with_its_newest_grant(client: Client, holder: Hold
 
 
 async def test_shown_grants_let_it_live_on(client: Client, workspace: Path, holder: Holder) -> None:
-    grant = await holder.acquire(ttl=2.0)
-    async with client.exec(grant, "sh", "-c", "sleep 4; echo lived") as stream, asyncio.TaskGroup() as group:
+    grant = await holder.acquire(ttl=3.0)
+    async with client.exec(grant, "sh", "-c", "sleep 5; echo lived") as stream, asyncio.TaskGroup() as group:
 
         async def keep() -> None:
             while True:
@@ -306,7 +306,7 @@ async def test_shown_grants_let_it_live_on(client: Client, workspace: Path, hold
 async def test_a_grant_shown_elsewhere_does_not_count(
     client: Client, workspace: Path, holder: Holder
 ) -> None:
-    grant = await holder.acquire(ttl=2.0)
+    grant = await holder.acquire(ttl=3.0)
     async with client.exec(grant, "sleep", "600") as stream:
         renewed = await holder.renew(1)
         await client.claim(renewed, keep=stream.exec_id)

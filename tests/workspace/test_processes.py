@@ -23,6 +23,8 @@ setsid sh -c 'echo $$ >> pids; exec sleep 600' &
 setsid env -i sh -c 'echo $$ >> pids; exec /bin/sleep 600' &
 wait
 """
+# Who kills an instance waits for the end of its lease.
+SHORT_LEASE = ("--lease-ttl", "4")
 READY = workspace_pb2.WORKSPACE_STATE_READY
 DELETED = workspace_pb2.WORKSPACE_STATE_DELETED
 
@@ -48,7 +50,7 @@ async def test_a_killed_instance_takes_its_processes_along(machine: Machine, hol
 async def test_a_successor_kills_what_its_predecessor_left_before_it_serves(
     machine: Machine, holder: Holder
 ) -> None:
-    async with started(machine) as service:
+    async with started(machine, *SHORT_LEASE) as service:
         client = await service.client()
         await client.adopt(machine.supplied())
         async with client.exec(await holder.acquire(), "sh", "-c", FAMILY):
@@ -71,7 +73,7 @@ async def test_a_successor_kills_what_its_predecessor_left_before_it_serves(
 
 
 async def test_shims_that_live_are_asked_first(machine: Machine, holder: Holder) -> None:
-    async with started(machine) as service:
+    async with started(machine, *SHORT_LEASE) as service:
         client = await service.client()
         await client.adopt(machine.supplied())
         async with client.exec(await holder.acquire(), "sh", "-c", FAMILY):
@@ -116,9 +118,20 @@ async def test_terminating_leaves_nothing_behind(machine: Machine, holder: Holde
             await (await successor.client()).channel.close()
 
 
+async def test_a_caller_that_does_not_read_holds_up_no_end(machine: Machine, holder: Holder) -> None:
+    async with started(machine) as service:
+        client = await service.client()
+        await client.adopt(machine.supplied())
+        async with client.exec(await holder.acquire(), "yes") as stream:
+            async with asyncio.timeout(15):
+                assert await service.terminate() == 0
+            assert not is_alive(stream.pid)
+        await client.channel.close()
+
+
 @pytest.mark.parametrize("point", ["workspace.provision.before_make", "workspace.provision.after_make"])
 async def test_killed_while_it_makes_a_workspace(machine: Machine, point: str) -> None:
-    async with started(machine, MOORAGE_FAILPOINTS=f"{point}=kill") as service:
+    async with started(machine, *SHORT_LEASE, MOORAGE_FAILPOINTS=f"{point}=kill") as service:
         client = await service.client()
         await client.provision(provision=workspace_pb2.ProvisionSpec())
         assert await service.process.wait() == -signal.SIGKILL
@@ -132,7 +145,7 @@ async def test_killed_while_it_makes_a_workspace(machine: Machine, point: str) -
 
 @pytest.mark.parametrize("point", ["workspace.remove.before_remove", "workspace.remove.after_remove"])
 async def test_killed_while_it_removes_a_workspace(machine: Machine, point: str) -> None:
-    async with started(machine, MOORAGE_FAILPOINTS=f"{point}=kill") as service:
+    async with started(machine, *SHORT_LEASE, MOORAGE_FAILPOINTS=f"{point}=kill") as service:
         client = await service.client()
         root = Path((await client.make()).root)
         await client.delete()
@@ -215,6 +228,22 @@ async def test_without_owner_it_is_not_ready_and_starts_nothing(machine: Machine
             client = Client(channel)
             refusal = await client.exec(grant, "true").refusal()
             assert refusal.reason_name == "DEPENDENCY_UNAVAILABLE"
+
+
+async def test_a_wrong_schema_is_refused(machine: Machine, empty_database_url: str) -> None:
+    async with started(machine, MOORAGE_DATABASE_URL=empty_database_url) as service:
+        assert await service.process.wait() == 1
+        assert service.events()[-1].startswith(
+            "refused to start: the schema workspace is not in the database"
+        )
+
+
+async def test_a_database_that_is_away_is_waited_for(machine: Machine) -> None:
+    async with started(machine, MOORAGE_DATABASE_URL="postgresql://nobody@127.0.0.1:9/none") as service:
+        await service.endpoint()
+        await eventually(lambda: "holding the instance's lease failed" in service.events(), within=20)
+        assert await service.terminate() == 0
+        assert not [line for line in service.lines if "exception" in line]
 
 
 def _resident(service: ServiceProcess) -> int:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from moorage.common.v1.grant_pb2 import Grant
 
+from services.common.errors import Cancelled
+from services.workspace.exec.execs import Execs, SessionKey
 from services.workspace.exec.forkserver import ForkServer
 from services.workspace.exec.marker import Marker, kill_marked
 from services.workspace.exec.process import Process, StartFailed
@@ -118,6 +120,19 @@ async def test_a_process_that_is_killed_before_it_starts_never_runs(bench: Bench
         await bench.start(process, "touch", "ran")
     assert (await process.ended).killed
     assert not (tmp_path / "ran").exists()
+
+
+async def test_an_exec_that_was_refused_before_it_was_made_never_runs(bench: Bench, tmp_path: Path) -> None:
+    execs = Execs()
+    which = execs.register(SessionKey("p", "s"), "w", 1)
+    which.end(Cancelled())
+    process = bench.spawn()
+    execs.attach(which, process)
+    with pytest.raises(StartFailed):
+        await bench.start(process, "touch", "ran")
+    await execs.until_gone([which])
+    assert not (tmp_path / "ran").exists()
+    assert execs.all() == []
 
 
 async def test_a_kill_that_comes_too_late_changes_no_outcome(bench: Bench) -> None:
