@@ -111,11 +111,11 @@ class Gate:
 
 
 @contextlib.asynccontextmanager
-async def journal_between(target: str) -> AsyncIterator[JournalBetween]:
-    """A journal before the one at `target`."""
+async def journal_between(target: str, *, largest_answer: int = -1) -> AsyncIterator[JournalBetween]:
+    """A journal before the one at `target`; `largest_answer` is in bytes, -1 for any."""
     async with open_channel(target) as channel:
         between = JournalBetween(channel)
-        server = grpc.aio.server()
+        server = grpc.aio.server(options=[("grpc.max_send_message_length", largest_answer)])
         add_JournalServiceServicer_to_server(between, server)
         between.endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         await server.start()

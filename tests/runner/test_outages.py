@@ -16,6 +16,7 @@ from moorage.common.v1.turn_pb2 import Limits
 from moorage.session.v1 import journal_pb2
 
 from services.common.channels import open_channel
+from services.runner.clients import journal
 from tests.conditions import eventually
 from tests.databases import execute
 from tests.fakes import Gate, JournalBetween, journal_between
@@ -114,6 +115,19 @@ async def test_a_write_whose_answer_is_lost_is_repeated_and_has_one_effect(
     assert (kinds.count("turn_started"), kinds.count("turn_ended")) == (1, 1)
     begins = between.requests(journal_pb2.BeginTurnRequest)
     assert len({begin.attempt_id for begin in begins}) == 1
+
+
+async def test_an_answer_that_can_never_be_received_does_not_keep_the_session_for_ever(
+    stack: Stack, talks: Talks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "_MOST_FAULTS", 2)
+    await talks.create("s")
+    async with journal_between(stack.session.service.journal_endpoint, largest_answer=10) as between:
+        await stack.add_runner(journal_address=between.endpoint)
+        await talks.start("s", "t", "say never")
+        turn = await talks.ended("s", "t")
+    assert (turn.state, turn.prompt_sent) == (LOST, False)
+    assert len(between.requests(journal_pb2.BeginTurnRequest)) == 3
 
 
 async def test_no_byte_of_the_prompt_leaves_before_it_is_marked_as_sent(
