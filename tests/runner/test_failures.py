@@ -262,6 +262,7 @@ async def test_a_workspace_service_that_goes_away_under_the_agent(
     await stack.workspace.stop()
     turn = await talks.ended("s", "t")
     assert reason(turn) == "WORKSPACE_LOST"
+    assert turn.error.message.startswith("workspace is unavailable: ")
     # Nobody is left who could say that it is dead.
     assert turn.runtime_after == turn_pb2.RUNTIME_AFTER_UNSPECIFIED
     assert (await talks.said("s", "t")).startswith("before")

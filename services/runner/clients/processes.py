@@ -16,7 +16,7 @@ from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceStub
 from services.common.channels import Channels
 from services.common.clock import Clock
 from services.common.errors import Cancelled, DependencyUnavailable, MoorageError
-from services.common.status import from_rpc_error
+from services.common.status import from_dependency
 from services.runner.clients.outgoing import ExecCall, Outgoing, fail, new_future
 from services.runner.endings import UNCERTAIN
 from services.runner.interrupts import background
@@ -129,7 +129,7 @@ class Process:
         try:
             return await self._until_end()
         except grpc.aio.AioRpcError as error:
-            return ProcessEnd(error=from_rpc_error(error))
+            return ProcessEnd(error=from_dependency("workspace", error))
         except asyncio.CancelledError:
             if not self._cut:
                 raise
