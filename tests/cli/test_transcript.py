@@ -135,7 +135,9 @@ def test_a_table_is_aligned_and_nothing_in_it_is_cut(screen: Screen) -> None:
     assert screen.show().splitlines()[-1] == "name  value"
 
 
-@pytest.mark.parametrize(("width", "shown"), [(40, "/a/long/way/to/go"), (20, "…/way/to/go"), (5, "…ay/to/go")])
+@pytest.mark.parametrize(
+    ("width", "shown"), [(40, "/a/long/way/to/go"), (20, "…/way/to/go"), (5, "…ay/to/go")]
+)
 def test_a_narrow_terminal_gets_the_end_of_the_last_column(width: int, shown: str) -> None:
     file = io.StringIO()
     console = Console(file=file, soft_wrap=True, width=width, force_terminal=True, color_system=None)

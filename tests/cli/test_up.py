@@ -36,8 +36,9 @@ async def test_it_announces_where_it_serves_and_sigterm_leaves_no_process(place:
         assert any("services.runner" in command for command in family.values())
         assert any("sleep 60" in command for command in family.values())
         program.signal(signal.SIGTERM)
+        assert "Ctrl-C again does not wait" in program.told()
         program.signal(signal.SIGTERM)
-        assert program.ended()[0] == 143
+        assert program.ended() == (143, "", "")
         await gone(family)
         assert not (place.state / "up.json").exists()
 
@@ -89,6 +90,7 @@ def test_an_address_in_use_is_refused(place: Place) -> None:
         1,
         f"error: cannot listen on {address}: Address already in use\n",
     )
+    assert not place.state_home.exists()
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:7801", "nowhere", "127.0.0.1", "127.0.0.1:99999"])
