@@ -42,37 +42,37 @@ class JournalBetween(JournalServiceServicer):
         """The requests of one kind, oldest first."""
         return [request for request in self.seen if isinstance(request, kind)]
 
-    async def BeginTurn(  # noqa: N802
+    async def BeginTurn(
         self, request: journal_pb2.BeginTurnRequest, context: Context
     ) -> journal_pb2.BeginTurnResponse:
         response: journal_pb2.BeginTurnResponse = await self._pass("BeginTurn", request, context)
         return response
 
-    async def ReportProgress(  # noqa: N802
+    async def ReportProgress(
         self, request: journal_pb2.ReportProgressRequest, context: Context
     ) -> journal_pb2.ReportProgressResponse:
         response: journal_pb2.ReportProgressResponse = await self._pass("ReportProgress", request, context)
         return response
 
-    async def OpenInteraction(  # noqa: N802
+    async def OpenInteraction(
         self, request: journal_pb2.OpenInteractionRequest, context: Context
     ) -> journal_pb2.OpenInteractionResponse:
         response: journal_pb2.OpenInteractionResponse = await self._pass("OpenInteraction", request, context)
         return response
 
-    async def ListHistory(  # noqa: N802
+    async def ListHistory(
         self, request: journal_pb2.ListHistoryRequest, context: Context
     ) -> journal_pb2.ListHistoryResponse:
         response: journal_pb2.ListHistoryResponse = await self._pass("ListHistory", request, context)
         return response
 
-    async def FinishTurn(  # noqa: N802
+    async def FinishTurn(
         self, request: journal_pb2.FinishTurnRequest, context: Context
     ) -> journal_pb2.FinishTurnResponse:
         response: journal_pb2.FinishTurnResponse = await self._pass("FinishTurn", request, context)
         return response
 
-    async def AppendRecords(  # noqa: N802
+    async def AppendRecords(
         self, request_iterator: AsyncIterator[journal_pb2.AppendRecordsRequest], context: Context
     ) -> AsyncIterator[journal_pb2.AppendRecordsResponse]:
         call = self._stub.AppendRecords()
@@ -123,11 +123,11 @@ class Gate:
 
 
 @contextlib.asynccontextmanager
-async def journal_between(target: str) -> AsyncIterator[JournalBetween]:
-    """A journal before the one at `target`."""
+async def journal_between(target: str, *, largest_answer: int = -1) -> AsyncIterator[JournalBetween]:
+    """A journal before the one at `target`; `largest_answer` is in bytes, -1 for any."""
     async with open_channel(target) as channel:
         between = JournalBetween(channel)
-        server = grpc.aio.server()
+        server = grpc.aio.server(options=[("grpc.max_send_message_length", largest_answer)])
         add_JournalServiceServicer_to_server(between, server)
         between.endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         await server.start()

@@ -36,7 +36,7 @@ def policy_of(approval: Approval) -> turn_pb2.ApprovalPolicy.ValueType:
 
 def run(
     context: typer.Context,
-    prompt: Annotated[str, typer.Argument(help="What to tell the agent.")],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to tell the agent.")],
     session: Annotated[
         str, typer.Option(metavar="SESSION", help="A session to continue. Default: that of this directory.")
     ] = "",
@@ -68,7 +68,9 @@ def run(
 
 def watch(
     context: typer.Context,
-    session: Annotated[str, typer.Argument(help="The session. Default: that of this directory.")] = "",
+    session: Annotated[
+        str, typer.Argument(metavar="[SESSION]", help="The session. Default: that of this directory.")
+    ] = "",
     after: Annotated[int, typer.Option(min=0, metavar="SEQ", help="Only records after this one.")] = 0,
     follow: Annotated[bool, typer.Option(help="Go on with what comes; Ctrl-C ends it.")] = True,
     _json: JsonOption = False,

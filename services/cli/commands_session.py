@@ -19,7 +19,7 @@ from services.cli.exits import Exit
 from services.cli.options import labels_of
 from services.cli.transcript import state_name
 
-_COLUMNS = ("session", "created", "records", "turn", "profile", "works in")
+_COLUMNS = ("session", "created", "records", "turn", "works in")
 _PAGE = 1000
 
 app = typer.Typer(no_args_is_help=True, help="Sessions.")
@@ -28,7 +28,7 @@ app = typer.Typer(no_args_is_help=True, help="Sessions.")
 @app.command()
 def create(
     context: typer.Context,
-    session_id: Annotated[str, typer.Argument(help="Its id. Default: a new one.")] = "",
+    session_id: Annotated[str, typer.Argument(metavar="[SESSION]", help="Its id. Default: a new one.")] = "",
     profile: Annotated[str, typer.Option(help="The agent's profile.")] = "",
     directory: Annotated[
         Path | None, typer.Option(help="Where it works. Default: the service's default directory.")
@@ -99,7 +99,9 @@ def list_sessions(
 @app.command()
 def get(
     context: typer.Context,
-    session_id: Annotated[str, typer.Argument(help="The session. Default: that of this directory.")] = "",
+    session_id: Annotated[
+        str, typer.Argument(metavar="[SESSION]", help="The session. Default: that of this directory.")
+    ] = "",
     _json: JsonOption = False,
 ) -> None:
     """Show what is going on in a session."""
@@ -136,10 +138,9 @@ async def _newest(
 def _row(session: session_pb2.Session) -> tuple[str, ...]:
     return (
         session.session_id,
-        _local(session.create_time),
+        _local(session.create_time)[: -len(":00")],
         str(session.head_seq),
         state_name(session.turn.state) if session.HasField("turn") else "",
-        session.agent.profile,
         session.binding.local.directory,
     )
 
@@ -157,7 +158,7 @@ def _facts(session: session_pb2.Session) -> list[tuple[str, str]]:
     }
     if session.HasField("turn"):
         facts["turn"] = f"{turn.turn_id} {state_name(turn.state)}"
-        facts["waits for"] = turn.waiting_reason
+        facts["waits"] = turn.waiting_reason
     if session.HasField("lease"):
         facts["driven by"] = f"{lease.holder}, token {lease.token}, until {_local(lease.expire_time)}"
     return [(name, value) for name, value in facts.items() if value]

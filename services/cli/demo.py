@@ -14,7 +14,7 @@ from services.cli.connection import Connection
 from services.cli.failures import CommandFailed
 from services.cli.patience import Patience
 from services.cli.records import stored_records
-from services.cli.transcript import state_name
+from services.cli.transcript import reason_name, state_name
 from services.cli.turns import TurnStream
 from services.common.status import from_rpc_error
 
@@ -130,7 +130,8 @@ class Demo:
         events = [event async for event in stream.events()]
         records = [event.record for event in events if event.HasField("record")]
         turn = events[-1].ended
-        check(turn.state == turn_pb2.TURN_STATE_COMPLETED, "the turn completed", state_name(turn.state))
+        seen = f"{state_name(turn.state)} ({reason_name(turn.end_reason)}) {turn.error.message}"
+        check(turn.state == turn_pb2.TURN_STATE_COMPLETED, "the turn completed", seen)
         check(events[0].admitted.turn_id == stream.turn_id, "the first message names the turn", events[0])
         check(records[-1].body.HasField("turn_ended"), "the last record is its end", records[-1])
         self.streamed.extend(records)

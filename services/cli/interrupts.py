@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
@@ -28,6 +29,8 @@ async def interruptible(work: Callable[[], Awaitable[T]]) -> T:
 
     def interrupt(number: signal.Signals) -> None:
         received.append(number)
+        if number is signal.SIGINT and sys.stderr.isatty():
+            sys.stderr.write("\n")  # the terminal shows ^C
         task.cancel()
 
     with _handling(interrupt):

@@ -11,13 +11,15 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from rich.segment import Segment, Segments
 
 # Everything that moves a cursor, rings, or changes colours; lines and tabs are kept.
 _CONTROLS = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _PICTURES = 0x2400
+_GAP = "  "
+_LEAST = 9
 
 
 def harmless(text: str) -> str:
@@ -30,6 +32,21 @@ def _picture(match: re.Match[str]) -> str:
     if code < 0x20:
         return chr(_PICTURES + code)
     return "\u2421" if code == 0x7F else "\ufffd"
+
+
+def _write(console: Console, text: str, style: str) -> None:
+    # As it is: rich would wrap lines and replace tabs by its own idea of where a line began.
+    console.print(Segments([Segment(harmless(text), console.get_style(style or "none"))]), end="")
+
+
+def _ending(text: str, width: int) -> str:
+    while cell_len(text) > width:
+        text = f"…{text[2:]}"
+    return text
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return _GAP.join(map(set_cell_size, cells, widths)).rstrip()
 
 
 def _console(*, stderr: bool = False) -> Console:
@@ -59,26 +76,45 @@ class Output:
 
     def piece(self, text: str, style: str = "") -> None:
         """Print a piece of a line for people, at once."""
-        self.console.print(Text(harmless(text), style=style), end="")
+        _write(self.console, text, style)
 
     def table(self, rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> None:
-        """Print a table for people; nothing is cut or wrapped, so that ids can be copied."""
-        table = Table(*columns, box=None, pad_edge=False, show_header=bool(columns), header_style="bold")
-        for row in rows:
-            table.add_row(*(Text(harmless(cell)) for cell in row))
-        needed = self.console.measure(table).maximum
-        self.console.print(table, width=max(needed, self.console.width), crop=False)
+        """Print a table for people. Under a header the last column gives way to a narrow terminal, from its left."""
+        cells = [[harmless(cell) for cell in row] for row in rows]
+        if columns:
+            self._fit(cells, columns)
+        widths = [max(map(cell_len, column)) for column in zip(columns or cells[0], *cells, strict=True)]
+        if columns:
+            self.line(_aligned(columns, widths), "bold")
+        for row in cells:
+            self.line(_aligned(row, widths))
+
+    def _fit(self, cells: list[list[str]], columns: Sequence[str]) -> None:
+        if not self.console.is_terminal:
+            return
+        others = list(zip(columns, *cells, strict=True))[:-1]
+        left = self.console.width - sum(max(map(cell_len, column)) + len(_GAP) for column in others)
+        for row in cells:
+            row[-1] = _ending(row[-1], max(left, _LEAST))
 
     def hint(self, text: str) -> None:
         """Say something that is not a result."""
-        if not self.as_json:
-            self.errors.print(Text(harmless(text), style="dim"))
+        if self.as_json:
+            self._aside({"hint": text})
+        else:
+            _write(self.errors, f"{text}\n", "dim")
 
     def error(self, text: str, hint: str = "", details: Mapping[str, Any] | None = None) -> None:
         """Say what went wrong: a line for people, or a document for programs."""
         if self.as_json:
-            sys.stderr.write(json.dumps({"error": {"message": text, **(details or {})}}) + "\n")
+            advice = {"hint": hint} if hint else {}
+            self._aside({"error": {"message": text, **(details or {}), **advice}})
             return
-        self.errors.print(Text.assemble(("error: ", "bold red"), harmless(text)))
+        _write(self.errors, "error: ", "bold red")
+        _write(self.errors, f"{text}\n", "")
         if hint:
             self.hint(hint)
+
+    def _aside(self, document: object) -> None:
+        sys.stderr.write(json.dumps(document, ensure_ascii=False) + "\n")
+        sys.stderr.flush()

@@ -41,11 +41,10 @@ class Refusal:
         return _HINTS.get(self.reason, "").format_map(_Blank(self.metadata))
 
     def line(self) -> str:
-        """The message with what it does not say itself: code, reason, further fields."""
+        """The message with what it does not say itself: further fields, code, reason."""
         names = ", ".join(filter(None, (self.code.name, self.reason)))
-        fields = (_told(violation) for violation in self.violations)
-        more = "".join(f"; {field}" for field in fields if field not in self.message)
-        return f"{self.message}{more} ({names})"
+        fields = [_told(violation) for violation in self.violations if violation.field not in self.message]
+        return f"{'; '.join((self.message, *fields))} ({names})"
 
     def document(self) -> dict[str, Any]:
         """All of it, as JSON."""

@@ -63,6 +63,7 @@ class Stack:
 @asynccontextmanager
 async def run_stack(options: StackOptions) -> AsyncIterator[Stack]:
     """Start everything and wait until it serves; end it all with the block."""
+    choose({}, options.listen)  # what cannot be had is refused before anything is made
     with only_one(options.state), _database(options) as (database_url, postgres):
         for schema in SCHEMAS:
             await migrate(database_url, schema)

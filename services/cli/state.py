@@ -102,7 +102,7 @@ def _read(state: Path) -> Running | None:
         with (state / "up.lock").open() as lock:
             if _is_held(lock.fileno()):
                 return Running(**json.loads(text))
-    except OSError:
+    except (OSError, ValueError, TypeError):  # not there, or of another version
         pass
     return None
 

@@ -57,6 +57,11 @@ class Supervisor:
         self._logs = logs
         self._running: list[_Running] = []
 
+    @property
+    def pids(self) -> list[int]:
+        """Of the services, in the order of their start."""
+        return [running.process.pid for running in self._running]
+
     async def __aenter__(self) -> Self:
         """Make the directory of the logs."""
         self._logs.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -41,6 +41,7 @@ class Transcript:
         self._output = output
         self._open_message = ""
         self._shown = ""
+        self._told = ""
 
     def show(self, record: record_pb2.Record) -> None:
         """Print one record."""
@@ -78,8 +79,7 @@ class Transcript:
             for entry in body.plan.entries:
                 self._output.line(f"{_STEPS.get(entry.status, '·')} {entry.content}", "dim")
         elif kind == "error":
-            error = body.error.error
-            self._output.line(f"{error.code}: {error.message}", "red")
+            self._error(body.error.error)
         elif kind == "turn_ended":
             self._ended(body.turn_ended)
 
@@ -90,7 +90,14 @@ class Transcript:
         if mark := _ENDED.get(update.status):
             self._output.line(mark, "yellow")
 
+    def _error(self, error: turn_pb2.TurnError) -> None:
+        if error.message and error.message != self._told:
+            self._output.line(f"{error.code}: {error.message}", "red")
+        self._told = error.message
+
     def _ended(self, ended: record_pb2.TurnEnded) -> None:
+        self._error(ended.error)
+        self._told = ""
         told = f"— {state_name(ended.state)} ({reason_name(ended.end_reason)})"
         self._output.line(told, "dim" if ended.state == turn_pb2.TURN_STATE_COMPLETED else "red")
 

@@ -29,6 +29,8 @@ _LOST: Final = (
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
     asyncpg.ReadOnlySQLTransactionError,
+    # What asyncpg makes of a farewell of the server that comes between two statements.
+    asyncpg.InternalClientError,
     ConnectionError,
 )
 # A query may still run on the connection: nothing more can be sent on it.

@@ -9,12 +9,15 @@ from functools import partial
 from typing import Any, Final
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from services.common.answers import answered
 from services.common.calls import Call, observed
+from services.common.errors import InvalidArgument
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 _Behaviour = Callable[[Any, _Context], Any]
+_Decode = Callable[[bytes], Any]
 
 _FACTORIES: Final[dict[tuple[bool, bool], tuple[str, Callable[..., Any]]]] = {
     (False, False): ("unary_unary", grpc.unary_unary_rpc_method_handler),
@@ -66,15 +69,35 @@ def _wrapped(
     """
     kind, factory = _FACTORIES[handler.request_streaming, handler.response_streaming]
     behaviour: _Behaviour = getattr(handler, kind)
+    decode = _decoding(handler.request_deserializer)
+    if not handler.request_streaming:
+        # A single request grpc would read before us, and answer UNKNOWN with a traceback in the log.
+        behaviour = _reading(behaviour, decode)
     handle = _write_all if handler.response_streaming else _respond
 
     async def wrapper(request: Any, context: _Context) -> Any:
         return await run(context, partial(handle, behaviour, request, context))
 
     wrapped: grpc.RpcMethodHandler[Any, Any] = factory(
-        wrapper, handler.request_deserializer, handler.response_serializer
+        wrapper, decode if handler.request_streaming else None, handler.response_serializer
     )
     return wrapped
+
+
+def _decoding(deserialize: _Decode | None) -> _Decode:
+    """Bytes that are no message of their type, or text that is not UTF-8, are the caller's fault."""
+
+    def decode(request: bytes) -> Any:
+        try:
+            return deserialize(request) if deserialize else request
+        except DecodeError as error:
+            raise InvalidArgument.of("request", f"cannot be read: {error}") from error
+
+    return decode
+
+
+def _reading(behaviour: _Behaviour, decode: _Decode) -> _Behaviour:
+    return lambda request, context: behaviour(decode(request), context)
 
 
 async def _respond(behaviour: _Behaviour, request: Any, context: _Context) -> Any:

@@ -12,11 +12,11 @@ import grpc
 from google.rpc import error_details_pb2
 from grpc_channelz.v1 import channelz, channelz_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from services.common.addresses import Address
 from services.common.errors import StartupRefused
 from services.common.health import Health
+from services.common.reflection import enable_reflection
 from services.common.settings import ServiceSettings
 
 Register = Callable[[grpc.aio.Server], None]
@@ -24,7 +24,6 @@ Register = Callable[[grpc.aio.Server], None]
 _INFRASTRUCTURE: Final = (
     health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
     channelz_pb2.DESCRIPTOR.services_by_name["Channelz"].full_name,
-    reflection.SERVICE_NAME,
 )
 # Reflection gives what was imported: with these clients decode the details of a status.
 _DETAILS: Final = error_details_pb2.DESCRIPTOR
@@ -71,7 +70,7 @@ class Listener:
             register(server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         channelz.add_channelz_servicer(server)
-        reflection.enable_server_reflection([*self._names, *_INFRASTRUCTURE], server)
+        enable_reflection([*self._names, *_INFRASTRUCTURE], server)
         try:
             self._port = server.add_insecure_port(str(self._address))
         except RuntimeError as error:

@@ -61,6 +61,7 @@ async def pending(database_url: str, service: str) -> list[str]:
 
 async def _with_connection(database_url: str, work: Callable[[Connection], T]) -> T:
     # SQLAlchemy and alembic take half a second to import, and services that only run need neither.
+    from sqlalchemy.exc import DBAPIError  # noqa: PLC0415
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
     from sqlalchemy.pool import NullPool  # noqa: PLC0415
 
@@ -74,6 +75,9 @@ async def _with_connection(database_url: str, work: Callable[[Connection], T]) -
     try:
         async with engine.connect() as connection:
             return await connection.run_sync(work)
+    except DBAPIError as error:
+        cause = error.orig.__cause__ if error.orig else error
+        raise StartupRefused(f"the database refuses: {cause}") from error
     finally:
         await engine.dispose()
 

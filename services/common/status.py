@@ -35,6 +35,8 @@ CODES: Final[dict[type[MoorageError], grpc.StatusCode]] = {
     errors.DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
     errors.Internal: grpc.StatusCode.INTERNAL,
 }
+_RETRY_AFTER: Final = 1.0
+_NO_ANSWER: Final = (errors.Unavailable, errors.DeadlineExceeded, errors.Cancelled)
 _KINDS: Final = {code: kind for kind, code in CODES.items()}
 
 
@@ -74,6 +76,15 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> MoorageError:
     if isinstance(raw, bytes):
         status.MergeFromString(raw)
     return from_rpc_status(error.code(), error.details() or "", status)
+
+
+def from_dependency(dependency: str, error: grpc.aio.AioRpcError) -> MoorageError:
+    """What a service said, as it said it; of its silence the text names the service."""
+    told = from_rpc_error(error)
+    if isinstance(told, _NO_ANSWER) and not told.metadata:
+        cause = " ".join((error.details() or error.code().name).split())
+        return errors.DependencyUnavailable(dependency=dependency, cause=cause, retry_after=_RETRY_AFTER)
+    return told
 
 
 def from_rpc_status(code: grpc.StatusCode, message: str, status: status_pb2.Status) -> MoorageError:

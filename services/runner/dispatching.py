@@ -84,6 +84,9 @@ class Dispatching:
         if (current := self._executions.find(project, session_id)) and current.attempt.turn_id == turn_id:
             return await _answer(current)
         await self._until_free(project, session_id)
+        # Another dispatch of this turn may have waited as well.
+        if (current := self._executions.find(project, session_id)) and current.attempt.turn_id == turn_id:
+            return await _answer(current)
         if self._draining or self._tasks is None:
             return Dispatched(Answer.DRAINING)
         if not self._has_room(project, session_id):

@@ -35,6 +35,7 @@ from services.runner.texts import storable
 _PREFIX: Final = "TURN_PHASE_"
 # The phase's own deadline comes first: it tells more.
 _LATER: Final = 10.0
+_SHORTEST: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +120,12 @@ class Phases:
 
     async def _prepare(self) -> Place:
         phase, timeout = TurnPhase.TURN_PHASE_PREPARING_WORKSPACE, self._workshop.timeouts.preparing
+        ends_at = self._workshop.clock.boottime() + timeout
 
         async def tell(reason: str) -> None:
             self._waiting_reason = storable(reason)
-            await self._journal.report(phase, self._waiting_reason)
+            left = max(ends_at - self._workshop.clock.boottime(), _SHORTEST)
+            await self._journal.report(phase, self._waiting_reason, phase_timeout=left)
 
         async with self._phase(phase, "for the workspace", timeout):
             await self._keep_if(self._fits)

@@ -16,12 +16,15 @@ from services.common.telemetry import current_traceparent
 from services.fencing.leases import HeldLease
 from services.runner.acp.connection import AgentConnection
 from services.runner.acp.messages import AgentInfo, NativeSession
+from services.runner.acp.transport import TransportLimits
 from services.runner.audience import Audience
 from services.runner.clients.processes import Process, Processes
 from services.runner.interrupts import time_limit
 from services.runner.places import Place
 from services.runner.profiles import Profile, resolve_command
 
+# Of a hundred agents that say more than can be stored.
+_LIMITS: Final = TransportLimits(queue_bytes=1024 * 1024)
 # After a KILL only the workspace itself can be late.
 _KILL_TIMEOUT: Final = 5.0
 # For a workspace to look at processes and kill some, and to take what the agent still says.
@@ -57,7 +60,7 @@ class Runtime:
         self.place: Final = place
         self.agent: Final = agent
         self.audience: Final = Audience()
-        self.connection: Final = AgentConnection(process, self.audience)
+        self.connection: Final = AgentConnection(process, self.audience, _LIMITS)
         self.exec_id = ""
         self.info: AgentInfo | None = None
         self.native: NativeSession | None = None

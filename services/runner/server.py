@@ -27,7 +27,7 @@ from services.runner.dispatching import Dispatching
 from services.runner.draining import Drain
 from services.runner.driver import Driver
 from services.runner.errands import Errands
-from services.runner.executions import Execution, Executions
+from services.runner.executions import Executions
 from services.runner.holds import Hold, Holds
 from services.runner.orders import Orders
 from services.runner.park import Park
@@ -51,7 +51,6 @@ class Runner:
 
     server: ServiceServer
     holder: str
-    registration: Registration
     executions: Executions
     channels: Channels
     loops: tuple[Loop, ...]
@@ -61,11 +60,6 @@ class Runner:
     def endpoint(self) -> str:
         """HOST:PORT, once it serves."""
         return self.server.endpoint
-
-    @property
-    def executing(self) -> list[Execution]:
-        """What it executes, by project and session."""
-        return list(self.executions)
 
     async def serve(self) -> None:
         """Serve until SIGTERM or SIGINT."""
@@ -146,7 +140,7 @@ def build(settings: RunnerSettings) -> Runner:
     )
     server.readiness("registration", registration.ready)
     loops: tuple[Loop, ...] = (leases.run, appender.run, park.run, dispatching.run, registration.run)
-    return Runner(server, holder, registration, executions, channels, loops, drain.run)
+    return Runner(server, holder, executions, channels, loops, drain.run)
 
 
 def _profiles(settings: RunnerSettings) -> dict[str, Profile]:

@@ -28,6 +28,8 @@ from services.runner.texts import storable
 
 # Between the end of an agent's output and the word of its workspace how it ended.
 _EXIT_TIMEOUT: Final = 5.0
+# For a workspace to say that nothing lives there, where the end of a process was not seen.
+_BURY_TIMEOUT: Final = 2.0
 
 
 class TurnRun:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from google.protobuf.message import Message
 from moorage.common.v1 import content_pb2, record_pb2, turn_pb2
 from moorage.session.v1 import session_pb2
 
@@ -14,6 +15,8 @@ from services.common.validation import check_present, check_size, check_text
 from services.session.sessions import ApprovalPolicy, RetentionPolicy
 
 MAX_PROMPT: Final = 256 * 1024
+# The encoding of a block may be larger than its content.
+MAX_BLOCKS: Final = 1000
 _MAX_LABELS: Final = 64
 _MAX_LABEL_KEY: Final = 63
 _MAX_LABEL_VALUE: Final = 255
@@ -24,15 +27,27 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def check_prompt(field: str, prompt: Sequence[content_pb2.ContentBlock]) -> bytes:
-    """A prompt as it is stored: at least one block, each with content, at most 256 KiB in all."""
+    """A prompt as it is stored: 1 to 1000 blocks, each with content, at most 256 KiB in all."""
     if not prompt:
         raise InvalidArgument.of(field, "must not be empty")
+    check_size(field, prompt, MAX_BLOCKS, "blocks")
     for index, block in enumerate(prompt):
         _check_block(f"{field}[{index}]", block)
     size = sum(map(_size_of, prompt))
     if size > MAX_PROMPT:
         raise InvalidArgument.of(field, f"has {size} bytes, at most {MAX_PROMPT} are accepted")
-    return record_pb2.UserMessage(content=prompt).SerializeToString()
+    return stored(record_pb2.UserMessage(content=prompt))
+
+
+def stored(checked: Message) -> bytes:
+    """A checked message as it is stored: without the fields that this version does not know.
+
+    Nobody has looked at those; they could be of any size, and come back with every read.
+    """
+    known = type(checked)()
+    known.CopyFrom(checked)
+    known.DiscardUnknownFields()
+    return known.SerializeToString()
 
 
 def check_labels(field: str, labels: Mapping[str, str]) -> dict[str, str]:

@@ -15,17 +15,8 @@ from moorage.workspace.v1 import workspace_pb2
 from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceStub
 
 from services.common.channels import Channels
-from services.common.errors import (
-    Cancelled,
-    DeadlineExceeded,
-    DependencyUnavailable,
-    FailedPrecondition,
-    InvalidArgument,
-    MoorageError,
-    NotFound,
-    Unavailable,
-)
-from services.common.status import from_rpc_error
+from services.common.errors import FailedPrecondition, InvalidArgument, NotFound
+from services.common.status import from_dependency
 from services.session.commands import StopClaim
 from services.session.interactions import AnswerClaim
 
@@ -42,9 +33,7 @@ _DELIVERY_TIMEOUT: Final = 3.0
 _PROVISION_TIMEOUT: Final = 20.0
 _WORKSPACE_TIMEOUT: Final = 5.0
 _PAGE_SIZE: Final = 1000
-_RETRY_AFTER: Final = 1.0
 _DRIVER: Final = "runner"
-_NO_ANSWER: Final = (Unavailable, DeadlineExceeded, Cancelled)
 
 
 class Leases:
@@ -202,12 +191,4 @@ async def _call(dependency: str, call: Awaitable[ResponseT]) -> ResponseT:
     try:
         return await call
     except grpc.aio.AioRpcError as error:
-        raise _named(dependency, error) from error
-
-
-def _named(dependency: str, error: grpc.aio.AioRpcError) -> MoorageError:
-    told = from_rpc_error(error)
-    if isinstance(told, _NO_ANSWER) and not told.metadata:
-        cause = " ".join((error.details() or error.code().name).split())
-        return DependencyUnavailable(dependency=dependency, cause=cause, retry_after=_RETRY_AFTER)
-    return told
+        raise from_dependency(dependency, error) from error

@@ -124,6 +124,7 @@ class Dispatcher:
         except _NotAdmitted:
             return None
         except TimeoutError:
+            _log.warning("offering a turn took too long", seconds=ATTEMPT, **_names(claim))
             return _Outcome("runners take too long to answer")
         except MoorageError as error:
             return _Outcome(str(error))

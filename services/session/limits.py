@@ -10,6 +10,7 @@ from moorage.common.v1 import turn_pb2
 
 from services.common.errors import InvalidArgument
 from services.common.validation import check_range
+from services.session.checks import stored
 
 _LONGEST: Final = 365 * 24 * 3600.0
 _MOST_NANOS: Final = 999_999_999
@@ -29,12 +30,12 @@ def check_limits(field: str, limits: turn_pb2.Limits) -> bytes:
     _check_duration(f"{field}.max_silence", limits.max_silence)
     if limits.max_tool_calls < 0:
         raise InvalidArgument.of(f"{field}.max_tool_calls", "must not be negative")
-    return limits.SerializeToString()
+    return stored(limits)
 
 
-def limits_in_force(stored: bytes, defaults: LimitDefaults) -> turn_pb2.Limits:
+def limits_in_force(asked: bytes, defaults: LimitDefaults) -> turn_pb2.Limits:
     """The stored bounds with defaults where there is none; zero tool calls are unbounded."""
-    limits = turn_pb2.Limits.FromString(stored)
+    limits = turn_pb2.Limits.FromString(asked)
     if not limits.max_duration.ToNanoseconds():
         limits.max_duration.CopyFrom(_duration(defaults.max_duration))
     if not limits.max_silence.ToNanoseconds():

@@ -20,6 +20,7 @@ from services.session.checks import (
     check_name,
     check_optional_name,
     check_retention,
+    stored,
 )
 from services.session.limits import check_limits
 from services.session.sessions import ApprovalPolicy, NewSession, RetentionPolicy
@@ -80,7 +81,7 @@ def check_wish(project: str, request: session_pb2.CreateSessionRequest, default_
         project=project,
         session_id=check_or_mint_id("session_id", request.session_id, "session"),
         labels=check_labels("labels", request.labels),
-        agent=agent.SerializeToString(),
+        agent=stored(agent),
         profile=agent.profile,
         approval_policy=check_approval_policy("approval_policy", request.approval_policy),
         limits=check_limits("limits", request.limits),

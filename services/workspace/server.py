@@ -66,9 +66,10 @@ class WorkspaceInstance:
     async def running(self) -> AsyncIterator[str]:
         """Serve within the block, ready when it is entered; gives the endpoint."""
         async with self.database, self.owner, asyncio.TaskGroup() as tasks:
-            await self.server.start()
-            running = [tasks.create_task(_awaited(loop)) for loop in self.loops]
+            running: list[asyncio.Task[None]] = []
             try:
+                await self.server.start()
+                running += (tasks.create_task(_awaited(loop)) for loop in self.loops)
                 await self.server.until_ready()
                 yield self.endpoint
             finally:

@@ -25,7 +25,7 @@ from services.workspace.workspaces import Origin, Workspace, WorkspaceState, not
 _AT_ONCE: Final = 4
 _LONGEST_LOOK: Final = 5.0
 _UNHEARD: Final = timedelta(seconds=15)
-_BUSY: Final = timedelta(milliseconds=50)
+_BUSY: Final = timedelta(milliseconds=250)
 _LONGEST_REASON: Final = 500
 
 _log: Final = get_logger(__name__)

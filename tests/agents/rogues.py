@@ -186,6 +186,15 @@ def flood(prompt: dict[str, Any]) -> None:
     end(prompt)
 
 
+def torrent(prompt: dict[str, Any]) -> None:
+    """So many pieces of 100,000 bytes, each counted in a file before it is sent."""
+    with Path(sys.argv[3]).open("a", encoding="utf-8") as log:
+        for number in range(int(sys.argv[2])):
+            print(number, file=log, flush=True)
+            chunk(f"{number:06} " + "x" * 99_993)
+    end(prompt)
+
+
 def surrogates(prompt: dict[str, Any]) -> None:
     write(
         b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"rogue","update":'

@@ -108,12 +108,11 @@ class Caller:
         kind = {"Unary": "unary_unary", "Upload": "stream_unary", "Chat": "stream_stream"}.get(
             method, "unary_stream"
         )
-        return getattr(self.channel, kind)(
-            f"/{SERVICE}/{method}", StringValue.SerializeToString, StringValue.FromString
-        )
+        return getattr(self.channel, kind)(f"/{SERVICE}/{method}", _serialise, StringValue.FromString)
 
-    async def call(self, method: str, action: str, **options: Any) -> str:
-        request = StringValue(value=action)
+    async def call(self, method: str, action: str | bytes, **options: Any) -> str:
+        """Have the service do something; bytes are sent as they are."""
+        request = StringValue(value=action) if isinstance(action, str) else action
         call = self.start(method)(iter([request]) if method in ("Upload", "Chat") else request, **options)
         with cancelling(call):
             if method in ("Unary", "Upload"):
@@ -193,6 +192,10 @@ _ACTIONS: Final[dict[str, Callable[[Context], Awaitable[str]]]] = {
     "trace": _trace,
 }
 _CODECS: Final = (StringValue.FromString, StringValue.SerializeToString)
+
+
+def _serialise(request: StringValue | bytes) -> bytes:
+    return request if isinstance(request, bytes) else request.SerializeToString()
 
 
 def _task_name() -> str:

@@ -22,7 +22,7 @@ from tests.conditions import eventually
 KINDS = ["Unary", "Download", "DownloadByWriting", "Upload", "Chat"]
 
 
-async def failure(caller: Caller, method: str, action: str, **options: Any) -> grpc.aio.AioRpcError:
+async def failure(caller: Caller, method: str, action: str | bytes, **options: Any) -> grpc.aio.AioRpcError:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await caller.call(method, action, timeout=10, **options)
     return caught.value
@@ -72,6 +72,20 @@ async def test_a_bad_field_is_named(caller: Caller) -> None:
     back = from_rpc_error(error)
     assert isinstance(back, InvalidArgument)
     assert back.violations[0].field == "prompt"
+
+
+@pytest.mark.parametrize("method", KINDS)
+@pytest.mark.parametrize(
+    "request_bytes", [b"\xff\xff\xff", b"\x0a\x03\xed\xa0\x80"], ids=["garbage", "no UTF-8"]
+)
+async def test_a_request_that_cannot_be_read_is_the_callers_fault(
+    caller: Caller, method: str, request_bytes: bytes, logs: Logs
+) -> None:
+    error = await failure(caller, method, request_bytes)
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    _info, request = details_of(error)
+    assert [violation.field for violation in request.field_violations] == ["request"]
+    assert "Traceback" not in logs.text
 
 
 @pytest.mark.parametrize("method", KINDS)

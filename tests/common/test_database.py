@@ -98,27 +98,35 @@ async def test_a_violated_constraint_is_left_to_the_store(database: Database) ->
     await database.ping()
 
 
-async def test_a_cancelled_transaction_is_rolled_back_and_its_statement_ends(
-    database: Database, things: str
-) -> None:
-    entered = asyncio.Event()
+async def test_a_cancelled_transaction_is_rolled_back_and_its_statement_ends(things: str) -> None:
+    entered, pids = asyncio.Event(), set[int]()
 
-    async def work() -> None:
+    async def work(database: Database) -> None:
         async with database.transaction() as connection:
             await connection.execute("INSERT INTO things VALUES ('a')")
+            pids.add(await connection.fetchval("SELECT pg_backend_pid()"))
             entered.set()
-            await connection.execute("SELECT pg_sleep(30)")
+            await connection.execute("SELECT pg_sleep(7)")
 
-    for _ in range(3):  # more than the pool is large: each gives its connection back
-        entered.clear()
-        working = asyncio.create_task(work())
-        await entered.wait()
-        working.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await working
-        await database.ping()
-    await eventually(lambda: _nobody(things, "active"), within=5)
+    settings = DatabaseSettings(database_url=things, database_pool_size=2)
+    async with Database(settings, name="things") as database:
+        for _ in range(3):  # more than the pool is large: each gives its place back
+            entered.clear()
+            working = asyncio.create_task(work(database))
+            await entered.wait()
+            working.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await working
+            await database.ping()
+        await eventually(lambda: _nobody(things, "active"), within=5)
+        assert len(pids) == 3
+        assert await alive(things, pids) == 0
     assert await count(things) == 0
+
+
+async def alive(url: str, pids: set[int]) -> int:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY($1)"
+    return int(await fetch_value(url, query, list(pids)))
 
 
 async def _nobody(url: str, state: str) -> bool:
@@ -248,14 +256,16 @@ async def test_a_demoted_primary_is_left(database: Database, things: str) -> Non
 
 
 async def test_a_write_on_a_demoted_primary_expires_the_pool(database: Database, things: str) -> None:
-    async with database.connection() as connection:
-        await connection.execute("SET default_transaction_read_only = on")
+    async with database.connection() as one, database.connection() as other:
+        await one.execute("SET default_transaction_read_only = on")
+        await other.execute("SET default_transaction_read_only = on")
     with pytest.raises(Unavailable, match="read-only"):
         async with database.transaction() as connection:
             await connection.execute("INSERT INTO things VALUES ('a')")
-    async with database.transaction() as connection:
-        await connection.execute("INSERT INTO things VALUES ('a')")
-    assert await count(things) == 1
+    async with database.connection() as one, database.connection() as other:
+        await one.execute("INSERT INTO things VALUES ('a')")
+        await other.execute("INSERT INTO things VALUES ('b')")
+    assert await count(things) == 2
 
 
 async def test_a_standby_is_refused_at_once(things: str) -> None:

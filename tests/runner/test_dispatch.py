@@ -13,11 +13,13 @@ from moorage.owner.v1 import lease_pb2
 from moorage.owner.v1.lease_pb2_grpc import LeaseServiceStub
 from moorage.runner.v1 import runner_pb2
 from moorage.runner.v1.runner_pb2_grpc import RunnerServiceStub
+from moorage.session.v1 import journal_pb2
 
 from services.common.channels import open_channel
 from services.common.errors import InvalidArgument
 from services.common.status import from_rpc_error
 from tests.conditions import eventually
+from tests.fakes import Gate, journal_between
 from tests.runner.parts import Stack
 from tests.runner.talks import Talks
 
@@ -131,6 +133,34 @@ async def test_without_room_to_park_the_next_turn_follows_under_a_higher_token(
     assert tokens == sorted(set(tokens))
 
 
+async def test_a_turn_that_follows_one_whose_end_is_not_acknowledged_yet_waits_for_its_place(
+    talks: Talks, stack: Stack
+) -> None:
+    gate = Gate()
+
+    async def hold_the_repetition(_: object) -> None:
+        if len(between.requests(journal_pb2.FinishTurnRequest)) > 1:
+            await gate()
+
+    async with journal_between(stack.session.service.journal_endpoint) as between:
+        between.losing["FinishTurn"] = 1
+        between.before["FinishTurn"] = hold_the_repetition
+        runner = await stack.add_runner(journal_address=between.endpoint)
+        await talks.create("s")
+        await talks.run("s", "t", "say first")
+        await gate.reached.wait()
+        await talks.start("s", "next", "say second")
+        async with open_channel(runner.endpoint) as channel:
+            dispatcher = Dispatcher(channel)
+            dispatches = [asyncio.create_task(dispatcher.dispatch("s", "next")) for _ in range(5)]
+            assert [execution.turn_id for execution in await dispatcher.executions()] == ["t"]
+            gate.open.set()
+            answers = await asyncio.gather(*dispatches)
+        assert {answer.result for answer in answers} == {ACCEPTED}
+        assert (await talks.ended("s", "next")).state == turn_pb2.TURN_STATE_COMPLETED
+        await stack.runners["one"].stop()
+
+
 async def test_a_runner_takes_no_more_than_its_capacity(talks: Talks, stack: Stack) -> None:
     runner = await stack.add_runner(capacity=1)
     for session_id in ("a", "b"):
@@ -183,6 +213,29 @@ async def test_the_lease_is_released_after_the_turn_when_nothing_is_parked(
     await eventually(is_released)
 
 
+async def test_a_draining_runner_refuses_turns_and_is_not_registered_while_its_own_finish(
+    talks: Talks, stack: Stack
+) -> None:
+    runner = await stack.add_runner(drain_timeout=30.0)
+    for session_id in ("a", "b"):
+        await talks.create(session_id)
+    await talks.start("a", "t", "say begun\nsleep 1\nsay done")
+    await speaking(talks, "a", "t", "begun")
+    async with open_channel(runner.endpoint) as channel:
+        dispatcher = Dispatcher(channel)
+        draining = asyncio.create_task(runner.drain())
+
+        async def is_unregistered() -> bool:
+            return not (await lease_of(stack, "runners/one")).live
+
+        await eventually(is_unregistered)
+        assert (await dispatcher.dispatch("b", "t")).result == runner_pb2.DISPATCH_RESULT_DRAINING
+        assert (await dispatcher.dispatch("a", "t")).result == ACCEPTED
+        await draining
+    assert (await talks.ended("a", "t")).state == turn_pb2.TURN_STATE_COMPLETED
+    assert (await talks.said("a", "t")).endswith("done")
+
+
 async def test_executions_are_listed_by_project(talks: Talks, dispatcher: Dispatcher) -> None:
     for session_id in ("b", "a"):
         await talks.create(session_id)
@@ -202,21 +255,16 @@ async def test_the_runner_registers_what_the_session_service_needs(stack: Stack)
     assert dict(lease.labels) == {"role": "runner", "pool": "gpu", "capacity": "7", "profiles": "demo"}
 
 
-async def test_a_second_runner_of_the_same_name_waits_until_the_first_has_gone(stack: Stack) -> None:
+async def test_a_second_runner_of_the_same_name_waits_until_the_first_has_gone(
+    stack: Stack, caplog: pytest.LogCaptureFixture
+) -> None:
     first = await stack.add_runner("one")
     part = stack.part("one")
     starting = asyncio.create_task(part.start())
-    await eventually(lambda: part.service is not None)
-
-    async def says_why() -> bool:
-        try:
-            await part.service.registration.ready()
-        except Exception as error:  # noqa: BLE001 (read below)
-            return f"held by {first.holder}" in str(error)
-        return False
-
-    await eventually(says_why)
+    await eventually(lambda: "registering as runners/one failed" in caplog.text)
+    assert any(f"held by {first.holder}" in str(vars(record)) for record in caplog.records)
     assert not starting.done()
+    assert (await lease_of(stack, "runners/one")).holder == first.holder
     await stack.runners["one"].stop()
     await starting
     assert (await lease_of(stack, "runners/one")).holder == part.service.holder

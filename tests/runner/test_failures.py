@@ -188,7 +188,9 @@ async def test_a_workspace_that_is_not_ready_in_time(
     waiting = []
 
     async def tells_why() -> bool:
-        waiting.append((await talks.turn("s", "t")).waiting_reason)
+        turn = await talks.turn("s", "t")
+        waiting.append(turn.waiting_reason)
+        assert not turn.HasField("begin_time") or turn.HasField("end_time") or turn.HasField("phase_deadline")
         return "unavailable" in waiting[-1].lower() or "connect" in waiting[-1].lower()
 
     await eventually(tells_why, what="the turn says what it waits for")
@@ -260,6 +262,7 @@ async def test_a_workspace_service_that_goes_away_under_the_agent(
     await stack.workspace.stop()
     turn = await talks.ended("s", "t")
     assert reason(turn) == "WORKSPACE_LOST"
+    assert turn.error.message.startswith("workspace is unavailable: ")
     # Nobody is left who could say that it is dead.
     assert turn.runtime_after == turn_pb2.RUNTIME_AFTER_UNSPECIFIED
     assert (await talks.said("s", "t")).startswith("before")

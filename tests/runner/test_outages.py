@@ -5,17 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import HealthStub
 from moorage.common.v1 import turn_pb2
+from moorage.common.v1.turn_pb2 import Limits
 from moorage.session.v1 import journal_pb2
 
+from services.common.channels import open_channel
+from services.runner.clients import journal
 from tests.conditions import eventually
 from tests.databases import execute
 from tests.fakes import Gate, JournalBetween, journal_between
 from tests.processes import is_alive
 from tests.runner.parts import Stack
-from tests.runner.profiles import write_shell
+from tests.runner.profiles import write_rogue, write_shell
 from tests.runner.talks import Talks, kinds_of
 
 COMPLETED = turn_pb2.TURN_STATE_COMPLETED
@@ -42,6 +49,14 @@ async def pid_of(talks: Talks, session_id: str, turn_id: str) -> int:
 
     await eventually(tells, what="the agent told its pid")
     return int((await talks.said(session_id, turn_id)).split()[1])
+
+
+async def is_not_serving(endpoint: str) -> bool:
+    """Whether the service says that it is not ready."""
+    async with open_channel(endpoint) as channel:
+        health: Any = HealthStub(channel)
+        answer = await health.Check(HealthCheckRequest(service="ready"))
+        return bool(answer.status == HealthCheckResponse.NOT_SERVING)
 
 
 async def has_logged(log: Path, number: int) -> None:
@@ -93,13 +108,26 @@ async def test_a_write_whose_answer_is_lost_is_repeated_and_has_one_effect(
     turn = await talks.run("s", "t", "count to 20 into log")
     assert turn.state == COMPLETED
     await eventually(lambda: between.losing[name] == 0, what="the answers were lost")
-    await eventually(lambda: not runner.executing, what="the end was acknowledged")
+    await eventually(lambda: not list(runner.executions), what="the end was acknowledged")
     assert counted(await talks.said("s", "t")) == list(range(1, 21))
     assert counted((root / "log").read_text()) == list(range(1, 21))
     kinds = kinds_of(await talks.records("s", "t"))
     assert (kinds.count("turn_started"), kinds.count("turn_ended")) == (1, 1)
     begins = between.requests(journal_pb2.BeginTurnRequest)
     assert len({begin.attempt_id for begin in begins}) == 1
+
+
+async def test_an_answer_that_can_never_be_received_does_not_keep_the_session_for_ever(
+    stack: Stack, talks: Talks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "_MOST_FAULTS", 2)
+    await talks.create("s")
+    async with journal_between(stack.session.service.journal_endpoint, largest_answer=10) as between:
+        await stack.add_runner(journal_address=between.endpoint)
+        await talks.start("s", "t", "say never")
+        turn = await talks.ended("s", "t")
+    assert (turn.state, turn.prompt_sent) == (LOST, False)
+    assert len(between.requests(journal_pb2.BeginTurnRequest)) == 3
 
 
 async def test_no_byte_of_the_prompt_leaves_before_it_is_marked_as_sent(
@@ -156,7 +184,8 @@ async def test_an_owner_that_is_away_longer_than_the_lease_ends_the_work_and_not
     stopped_at = time.monotonic()
     await eventually(lambda: not is_alive(pid), within=10, what="the agent was ended")
     assert time.monotonic() - stopped_at < 2.5
-    await eventually(lambda: not runner.executing, what="the turn was forgotten")
+    await eventually(lambda: not list(runner.executions), what="the turn was forgotten")
+    await eventually(lambda: is_not_serving(runner.endpoint), what="the runner is not ready")
     written = len(between.seen)
     assert (await talks.turn("s", "t")).state == turn_pb2.TURN_STATE_RUNNING
     await stack.owner.start()
@@ -166,6 +195,14 @@ async def test_an_owner_that_is_away_longer_than_the_lease_ends_the_work_and_not
     assert between.requests(journal_pb2.FinishTurnRequest) == []
     await talks.run("s", "next", "say the next turn runs")
     assert await talks.said("s", "next") == "the next turn runs"
+
+
+async def test_a_turn_outlasts_many_leases(stack: Stack, talks: Talks) -> None:
+    await stack.add_runner(lease_ttl=2.0)
+    await talks.create("s")
+    turn = await talks.run("s", "t", "count to 250 every 0.02")
+    assert turn.state == COMPLETED, turn
+    assert turn.end_time.ToSeconds() - turn.begin_time.ToSeconds() >= 4
 
 
 async def test_an_owner_that_is_away_for_less_than_the_lease_costs_nothing(
@@ -201,6 +238,36 @@ async def test_one_lost_lease_ends_its_session_only(
     assert (await talks.ended("b", "t")).state == COMPLETED
     assert counted(await talks.said("b", "t")) == list(range(1, 301))
     assert [request.session_id for request in between.requests(journal_pb2.FinishTurnRequest)] == ["b"]
+
+
+async def test_an_agent_that_says_more_than_can_be_stored_waits_and_loses_nothing(
+    stack: Stack, talks: Talks, between: JournalBetween, tmp_path: Path
+) -> None:
+    gate = Gate()
+    between.before["AppendRecords"] = gate
+    log = tmp_path / "torrent.log"
+    profile = write_rogue(tmp_path / "profiles", "torrent", "200", str(log))
+    await stack.add_runner(
+        journal_address=between.endpoint, profiles_directory=tmp_path / "profiles", call_timeout=60.0
+    )
+    limits = Limits(max_silence=Duration(seconds=1))
+    await talks.create("s", profile=profile, limits=limits)
+    await talks.start("s", "t", "go")
+    await gate.reached.wait()
+    sizes: list[int] = []
+
+    async def stands_still() -> bool:
+        sizes.append(log.stat().st_size)
+        return len(sizes) > 150 and len(set(sizes[-150:])) == 1
+
+    # Longer than it may be silent: who is kept from speaking is not silent.
+    await eventually(stands_still, within=30, what="the agent waits")
+    assert 5 < len(log.read_text().split()) < 100
+    gate.open.set()
+    assert (await talks.ended("s", "t")).state == COMPLETED
+    said = await talks.said("s", "t")
+    assert [int(piece) for piece in said.replace("x", "").split()] == list(range(200))
+    assert len(said) == 200 * 100_000
 
 
 async def test_a_turn_that_somebody_else_ended_is_given_up_without_a_word(

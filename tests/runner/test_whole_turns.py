@@ -9,6 +9,7 @@ from moorage.common.v1 import turn_pb2
 from moorage.common.v1.record_pb2 import ToolCallStatus
 from moorage.common.v1.turn_pb2 import ApprovalPolicy
 
+from services.common.telemetry import use_traceparent
 from tests.runner.parts import Stack
 from tests.runner.profiles import write_rogue
 from tests.runner.talks import Talks, kinds_of
@@ -82,8 +83,20 @@ async def test_the_agents_environment_is_what_profile_and_session_say_and_no_mor
     assert variables["GREETING"] == "hi there"
     assert "PATH" in variables
     assert "A_SECRET_OF_THE_HOST" not in variables
-    turn = await talks.turn("s", "t")
-    assert turn.metadata.trace_id == variables.get("TRACEPARENT", "-").split("-")[1]
+
+
+async def test_the_trace_of_whoever_starts_a_turn_reaches_the_agent(stack: Stack, talks: Talks) -> None:
+    await stack.add_runner()
+    await talks.create("s")
+    trace_id = "0af7651916cd43dd8448eb211c80319c"
+    with use_traceparent(f"00-{trace_id}-b7ad6b7169203331-01"):
+        await talks.start("s", "t", "run echo $TRACEPARENT\npid")
+    turn = await talks.ended("s", "t")
+    assert turn.metadata.trace_id == trace_id
+    updates = [record.body.tool_update for record in await talks.records("s", "t")]
+    environment = next(update.content[0].block.text.text for update in updates if update.content)
+    assert environment.split("-")[1] == trace_id
+    assert f"traceparent 00-{trace_id}-" in await talks.said("s", "t")
 
 
 async def test_sessions_of_the_same_name_in_two_projects_are_two(stack: Stack, talks: Talks) -> None:

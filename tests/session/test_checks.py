@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from moorage.common.v1 import content_pb2, record_pb2, turn_pb2
+from moorage.session.v1 import session_pb2
 
 from services.common.errors import InvalidArgument
 from services.session import checks
 from services.session.limits import check_limits
 from services.session.sessions import ApprovalPolicy
+from services.session.wishes import check_wish
 
 Block = content_pb2.ContentBlock
+
+
+# A megabyte in a field that this version does not know.
+NEWER: Final = b"\xfa\x07\x80\x80\x40" + b"x" * 2**20
+KNOWN: Final = Block(text=content_pb2.TextContent(text="known"))
 
 
 def text(value: str) -> Block:
@@ -26,6 +34,7 @@ REFUSED: list[tuple[str, str, Callable[[], object]]] = [
     ("an empty text", "prompt[0].text.text", lambda: checks.check_prompt("prompt", [text(" \n")])),
     ("one byte too many", "prompt", lambda: checks.check_prompt("prompt", [text("a" * 262145)])),
     ("too many bytes, few characters", "prompt", lambda: checks.check_prompt("prompt", [text("€" * 90000)])),
+    ("too many blocks", "prompt", lambda: checks.check_prompt("prompt", [text("a")] * 1001)),
     (
         "too much in all",
         "prompt",
@@ -112,6 +121,15 @@ def test_a_refusal_names_the_field(field: str, check: Callable[[], object]) -> N
 def test_the_largest_prompt_is_stored_whole() -> None:
     stored = checks.check_prompt("prompt", [text("a" * checks.MAX_PROMPT)])
     assert record_pb2.UserMessage.FromString(stored).content[0].text.text == "a" * checks.MAX_PROMPT
+
+
+def test_what_no_check_has_seen_is_not_stored() -> None:
+    prompt = checks.check_prompt("prompt", [Block.FromString(NEWER + KNOWN.SerializeToString())])
+    assert prompt == record_pb2.UserMessage(content=[KNOWN]).SerializeToString()
+    assert check_limits("limits", turn_pb2.Limits.FromString(NEWER)) == b""
+    agent = session_pb2.AgentSpec.FromString(NEWER)
+    wish = check_wish("default", session_pb2.CreateSessionRequest(agent=agent), "demo")
+    assert wish.agent == session_pb2.AgentSpec(profile="demo").SerializeToString()
 
 
 def test_the_largest_labels_are_taken() -> None:

@@ -183,6 +183,7 @@ BAD_UPDATES: list[tuple[str, list[str], dict[str, object]]] = [
     ("approval_policy", ["approval_policy"], {"approval_policy": 99}),
     ("limits.max_tool_calls", ["limits"], {"limits": turn_pb2.Limits(max_tool_calls=-1)}),
     ("request_id", ["labels"], {"request_id": "r" * 256}),
+    ("etag", ["labels"], {"etag": "v\0"}),
 ]
 
 

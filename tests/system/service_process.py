@@ -10,31 +10,28 @@ import sys
 from pathlib import Path
 from typing import Any, Self
 
+from services.common.failpoints import VARIABLE
 from tests.conditions import eventually
 
 
 class ServiceProcess:
-    """`python -m services.NAME` on a free port."""
+    """`python -m services.NAME`, on a free port unless another is wanted."""
 
-    def __init__(self, name: str, log: Path, *arguments: str) -> None:
+    def __init__(
+        self, name: str, log: Path, *arguments: str, listen: str = "127.0.0.1:0", failpoints: str = ""
+    ) -> None:
         """Not started yet; `arguments` are flags and their values."""
         self._name = name
         self._log = log
-        self._arguments = arguments
+        self._arguments = ("--listen", listen, *arguments)
+        self._environment = {**os.environ, VARIABLE: failpoints}
         self._process: asyncio.subprocess.Process | None = None
 
     async def __aenter__(self) -> Self:
-        command = (
-            sys.executable,
-            "-m",
-            f"services.{self._name}",
-            "--listen",
-            "127.0.0.1:0",
-            *self._arguments,
-        )
+        command = (sys.executable, "-m", f"services.{self._name}", *self._arguments)
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
+                *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment
             )
         return self
 
@@ -54,7 +51,7 @@ class ServiceProcess:
         entries = [json.loads(line) for line in lines if line.startswith("{")]
         return [entry for entry in entries if entry.get("event") == name]
 
-    async def logged(self, name: str, within: float = 30.0) -> dict[str, Any]:
+    async def logged(self, name: str, within: float = 60.0) -> dict[str, Any]:
         """The first event of this name, once it is there."""
         await eventually(lambda: bool(self.events(name)), within=within, what=f"{self._name} logged {name!r}")
         return self.events(name)[0]
@@ -63,7 +60,7 @@ class ServiceProcess:
         """A signal."""
         os.kill(self.process.pid, number)
 
-    async def exit_code(self, within: float = 30.0) -> int:
+    async def exit_code(self, within: float = 60.0) -> int:
         """How it ended; negative for a signal."""
         async with asyncio.timeout(within):
             return await self.process.wait()

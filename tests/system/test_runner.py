@@ -11,13 +11,18 @@ import pytest
 from moorage.common.v1 import turn_pb2
 from moorage.owner.v1 import lease_pb2
 from moorage.owner.v1.lease_pb2_grpc import LeaseServiceStub
+from moorage.session.v1 import journal_pb2
 
 from services.common.channels import open_channel
 from tests.conditions import eventually
+from tests.fakes import journal_between
 from tests.processes import is_alive
 from tests.runner.parts import Stack
 from tests.runner.talks import Talks, kinds_of
 from tests.system.service_process import ServiceProcess
+
+# Processes take their time to start on a busy machine.
+pytestmark = pytest.mark.timeout(150)
 
 LEASE = 3.0
 FAST = ("--lease-ttl", str(LEASE), "--terminate-timeout", "0.5")
@@ -41,14 +46,17 @@ async def talks(stack: Stack) -> AsyncIterator[Talks]:
         yield Talks(channel)
 
 
-def runner_process(stack: Stack, tmp_path: Path, name: str, *more: str) -> ServiceProcess:
+def runner_process(
+    stack: Stack, tmp_path: Path, name: str, *more: str, failpoints: str = "", journal: str = ""
+) -> ServiceProcess:
     """A runner of the stack, with short leases."""
     addresses = (
         *("--owner-address", stack.owner.endpoint),
-        *("--journal-address", stack.session.service.journal_endpoint),
+        *("--journal-address", journal or stack.session.service.journal_endpoint),
         *("--workspace-address", stack.workspace.endpoint),
     )
-    return ServiceProcess("runner", tmp_path / f"{name}.log", "--name", name, *addresses, *FAST, *more)
+    flags = ("--name", name, *addresses, *FAST, *more)
+    return ServiceProcess("runner", tmp_path / f"{name}.log", *flags, failpoints=failpoints)
 
 
 async def live_leases(stack: Stack, prefix: str) -> list[str]:
@@ -172,23 +180,19 @@ async def test_a_prompt_that_was_not_sent_is_withdrawn_on_sigterm(
     assert ended.stop_method == turn_pb2.STOP_METHOD_PROMPT_WITHDRAWN
 
 
-async def test_a_killed_workspace_instance_loses_the_workspace_and_the_next_turn_runs_on_its_successor(
+async def test_a_killed_workspace_instance_loses_its_turn_and_the_next_runs_on_its_successor(
     stack: Stack, talks: Talks, tmp_path: Path
 ) -> None:
-    await stack.workspace.stop()
     arguments = (
         *("--root", str(stack.root), "--default-directory", str(stack.root)),
         *("--state-directory", str(stack.state), "--owner-address", stack.owner.endpoint),
         *("--database-url", stack.database_url, "--lease-ttl", "2"),
     )
-    await stack.session.stop()
-    first = ServiceProcess("workspace", tmp_path / "w1.log", *arguments)
-    async with first:
-        endpoint = str((await first.logged("serving"))["endpoint"])
-        stack.workspace.move_to(endpoint)
+    await stack.workspace.stop()
+    endpoint = stack.workspace.endpoint
+    await stack.add_runner(lease_ttl=LEASE)
+    async with ServiceProcess("workspace", tmp_path / "first.log", *arguments, listen=endpoint) as first:
         await first.logged("ready")
-        await stack.session.start()
-        await stack.add_runner(lease_ttl=LEASE)
         await talks.create("s")
         await talks.start("s", "t", "pid\ncount to 100000 every 0.01")
         await working(talks, "s")
@@ -196,6 +200,73 @@ async def test_a_killed_workspace_instance_loses_the_workspace_and_the_next_turn
         turn = await talks.ended("s", "t")
     assert (turn.state, turn.end_reason) == (turn_pb2.TURN_STATE_FAILED, turn_pb2.END_REASON_WORKSPACE_LOST)
     assert kinds_of(await talks.records("s", "t"))[-1] == "turn_ended"
+    async with ServiceProcess("workspace", tmp_path / "second.log", *arguments, listen=endpoint):
+        next_turn = await talks.run("s", "next", "say on the successor")
+        assert next_turn.state == turn_pb2.TURN_STATE_COMPLETED
+        await stack.runners["one"].stop()
+
+
+@pytest.mark.parametrize(
+    ("failpoint", "state", "prompt_sent", "said"),
+    [
+        ("runner.begin_turn.after", turn_pb2.TURN_STATE_LOST, False, ""),
+        ("runner.prompt.before_send", turn_pb2.TURN_STATE_LOST, True, ""),
+        ("runner.finish_turn.before", turn_pb2.TURN_STATE_LOST, True, "all of it"),
+        ("runner.finish_turn.after", turn_pb2.TURN_STATE_COMPLETED, True, "all of it"),
+    ],
+)
+async def test_a_runner_that_dies_at_any_step_ends_its_turn_once_and_never_runs_it_again(
+    stack: Stack,
+    talks: Talks,
+    tmp_path: Path,
+    failpoint: str,
+    state: turn_pb2.TurnState.ValueType,
+    prompt_sent: bool,
+    said: str,
+) -> None:
+    await talks.create("s")
+    async with runner_process(stack, tmp_path, "first", failpoints=f"{failpoint}=kill") as first:
+        await first.logged("registered")
+        await talks.start("s", "t", "say all of it\nrun echo ran >> ran")
+        assert await first.exit_code() == -signal.SIGKILL
+    async with runner_process(stack, tmp_path, "second") as second:
+        await second.logged("registered")
+        turn = await talks.ended("s", "t")
+        next_turn = await talks.run("s", "next", "say next")
+    assert (turn.state, turn.prompt_sent) == (state, prompt_sent)
+    assert (await talks.said("s", "t")).startswith(said)
+    assert kinds_of(await talks.records("s", "t")).count("turn_ended") == 1
+    ran = stack.root / "ran"
+    assert (ran.read_text() if ran.exists() else "") == ("ran\n" if said else "")
+    assert next_turn.state == turn_pb2.TURN_STATE_COMPLETED
+
+
+async def test_a_runner_that_was_paused_beyond_its_lease_writes_nothing_and_goes_on_with_new_turns(
+    stack: Stack, talks: Talks, tmp_path: Path
+) -> None:
+    await talks.create("s")
+    async with (
+        journal_between(stack.session.service.journal_endpoint) as between,
+        runner_process(stack, tmp_path, "one", journal=between.endpoint) as runner,
+    ):
+        await runner.logged("registered")
+        await talks.start("s", "t", "pid\ncount to 100000 every 0.01")
+        pid = await working(talks, "s")
+        runner.send(signal.SIGSTOP)
+        turn = await talks.ended("s", "t")
+        assert turn.state == turn_pb2.TURN_STATE_LOST
+        await eventually(lambda: not is_alive(pid), what="the workspace ended the agent with its grant")
+        before = await talks.records("s")
+        runner.send(signal.SIGCONT)
+        next_turn = await talks.run("s", "next", "say anew")
+        assert next_turn.state == turn_pb2.TURN_STATE_COMPLETED
+        after = await talks.records("s")
+        assert after[: len(before)] == before
+        assert {record.turn_id for record in after[len(before) :]} == {"next"}
+        finished = between.requests(journal_pb2.FinishTurnRequest)
+        assert [request.turn_id for request in finished] == ["next"]
+        runner.send(signal.SIGTERM)
+        assert await runner.exit_code() == 0
 
 
 async def test_a_bad_profile_is_one_line_and_an_exit_code(stack: Stack, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from moorage.session.v1 import journal_pb2
 from moorage.session.v1.journal_pb2_grpc import JournalServiceStub
 
 from services.common.clock import Clock
-from services.common.errors import Internal, InvalidArgument, MoorageError
+from services.common.errors import Internal, InvalidArgument, MoorageError, ResourceExhausted
 from services.common.loops import Failures
 from services.common.status import from_rpc_error
 from services.fencing.leases import HeldLease
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # A fault of the service that does not go away must not keep a session for ever.
 _MOST_FAULTS: Final = 20
+# The service tells of no exhausted resource: an answer that is too large says so itself.
+_FAULTS: Final = (Internal, ResourceExhausted)
 _FIRST_DELAY: Final = 0.1
 _LONGEST_DELAY: Final = 2.0
 
@@ -164,7 +166,7 @@ class TurnJournal:
                 return await method(request, timeout=self._timeout)
             except grpc.aio.AioRpcError as rpc_error:
                 error = from_rpc_error(rpc_error)
-            faults += isinstance(error, Internal)
+            faults += isinstance(error, _FAULTS)
             if not self._may_repeat(error, grant, refused) or faults > _MOST_FAULTS:
                 raise error
             refused = grant

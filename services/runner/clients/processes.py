@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import grpc
 from moorage.common.v1.grant_pb2 import Grant
@@ -17,7 +17,8 @@ from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceStub
 from services.common.channels import Channels
 from services.common.clock import Clock
 from services.common.errors import Cancelled, DependencyUnavailable, MoorageError
-from services.common.status import from_rpc_error
+from services.common.status import from_dependency
+from services.runner.clients.outgoing import ExecCall, Outgoing, fail, new_future, process_ended
 from services.runner.endings import UNCERTAIN
 from services.runner.interrupts import background
 from services.runner.pipes import Pipe, Tail
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceAsyncStub
 
 _CHUNK: Final = 64 * 1024
-
-ExecCall = grpc.aio.StreamStreamCall[workspace_pb2.ExecRequest, workspace_pb2.ExecResponse]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +51,11 @@ class Process:
         self._call = call
         self._merged = merged
         self._clock = clock
-        self._stdin = _Outgoing(call)
+        self._stdin = Outgoing(call)
         self._stdout = Pipe()
         self._stderr = Tail()
-        self._started: asyncio.Future[workspace_pb2.ExecStarted] = _future()
-        self._ended: asyncio.Future[ProcessEnd] = _future()
+        self._started: asyncio.Future[workspace_pb2.ExecStarted] = new_future()
+        self._ended: asyncio.Future[ProcessEnd] = new_future()
         self._asked: deque[asyncio.Future[int]] = deque()
         self._listening_since: float | None = None
         self._cut = False
@@ -129,22 +128,21 @@ class Process:
 
     async def run(self, start: workspace_pb2.ExecStart) -> None:
         """Start it and pump both directions until it has ended."""
-        self._stdin.send_first(workspace_pb2.ExecRequest(start=start))
-        async with background(self._stdin.run()):
+        async with background(self._stdin.run(start)):
             end = await self._receive()
         self._ended.set_result(end)
         self._stdout.close()
         while self._asked:
-            _fail(self._asked.popleft(), _ended())
+            fail(self._asked.popleft(), process_ended())
         if not self._started.done():
             error = end.error or DependencyUnavailable(dependency="workspace", cause="it never started")
-            _fail(self._started, error)
+            fail(self._started, error)
 
     async def _ask(self, request: workspace_pb2.ExecRequest) -> int:
         """Answers come in the order of their questions, which are not held up by input that waits."""
         if self._ended.done():
-            raise _ended()
-        answer = _future()
+            raise process_ended()
+        answer = new_future()
         self._asked.append(answer)
         self._stdin.send_first(request)
         count: int = await asyncio.shield(answer)
@@ -154,7 +152,7 @@ class Process:
         try:
             return await self._until_end()
         except grpc.aio.AioRpcError as error:
-            return ProcessEnd(error=from_rpc_error(error))
+            return ProcessEnd(error=from_dependency("workspace", error))
         except asyncio.CancelledError:
             if not self._cut:
                 raise
@@ -211,76 +209,6 @@ class Processes:
                 yield process
         finally:
             call.cancel()
-
-
-class _Outgoing:
-    """Messages to a process, written one after another by one task."""
-
-    def __init__(self, call: ExecCall) -> None:
-        self._call = call
-        self._waiting: deque[tuple[workspace_pb2.ExecRequest, asyncio.Future[None]]] = deque()
-        self._filled = asyncio.Event()
-        self._broken = False
-
-    async def send(self, *requests: workspace_pb2.ExecRequest) -> None:
-        """Return when all are written, in this order; ConnectionError when they cannot be."""
-        waiting = [(request, _future()) for request in requests]
-        self._waiting.extend(waiting)
-        self._filled.set()
-        if self._broken:
-            self._fail_all()
-        for _, written in waiting:
-            await asyncio.shield(written)
-
-    def send_first(self, request: workspace_pb2.ExecRequest) -> asyncio.Future[None]:
-        """Send before what waits; the future tells when it is written, or ConnectionError."""
-        written = _future()
-        self._waiting.appendleft((request, written))
-        self._filled.set()
-        if self._broken:
-            self._fail_all()
-        return written
-
-    async def run(self) -> None:
-        """Write until the stream breaks; its reader learns why."""
-        try:
-            while True:
-                await self._filled.wait()
-                self._filled.clear()
-                await self._write_all()
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            return
-        finally:
-            self._broken = True
-            self._fail_all()
-
-    async def _write_all(self) -> None:
-        while self._waiting:
-            request, written = self._waiting.popleft()
-            try:
-                await self._call.write(request)
-            except BaseException:
-                _fail(written, _ended())
-                raise
-            written.set_result(None)
-
-    def _fail_all(self) -> None:
-        while self._waiting:
-            _fail(self._waiting.popleft()[1], _ended())
-
-
-def _future() -> asyncio.Future[Any]:
-    return asyncio.get_running_loop().create_future()
-
-
-def _fail(future: asyncio.Future[Any], error: Exception) -> None:
-    future.set_exception(error)
-    # Nobody may be waiting; then it is no news.
-    future.exception()
-
-
-def _ended() -> ConnectionError:
-    return ConnectionResetError("the process has ended")
 
 
 def _end_of(ended: workspace_pb2.ExecEnded) -> ProcessEnd:

@@ -14,7 +14,7 @@ from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceStub
 
 from services.common.channels import Channels
 from services.common.errors import MoorageError
-from services.common.status import from_rpc_error
+from services.common.status import from_dependency
 
 if TYPE_CHECKING:
     from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceAsyncStub
@@ -87,4 +87,4 @@ class Workspaces:
         try:
             return await call(WorkspaceServiceStub(self._channels.to(endpoint)))
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
+            raise from_dependency("workspace", error) from error

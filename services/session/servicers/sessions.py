@@ -16,7 +16,7 @@ from moorage.workspace.v1 import workspace_pb2
 from services.common.errors import InvalidArgument, MoorageError
 from services.common.logs import bind, get_logger
 from services.common.pages import PageToken, page_size
-from services.common.validation import check_id, check_request_id
+from services.common.validation import check_id, check_request_id, check_text
 from services.session import convert
 from services.session.checks import check_approval_policy, check_labels
 from services.session.clients import Leases, Workspaces
@@ -149,7 +149,7 @@ def _change(project: str, request: session_pb2.UpdateSessionRequest) -> SessionC
             else None
         ),
         limits=check_limits("limits", request.limits) if "limits" in mask else None,
-        etag=request.etag,
+        etag=check_text("etag", request.etag),
     )
 
 

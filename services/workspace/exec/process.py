@@ -131,7 +131,7 @@ class Process:
         *lines, self._received = (self._received + data).split(b"\n")
         for line in lines:
             self._on_message(json.loads(line))
-        if not data:
+        if not data or self.ended.done():
             self._on_end()
 
     def _on_message(self, message: dict[str, Any]) -> None:

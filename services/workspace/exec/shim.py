@@ -370,6 +370,8 @@ def main() -> None:
     """Serve the socket named on the command line."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
+    # Nobody's directory is kept from being unmounted or removed.
+    os.chdir("/")
     gc.disable()
     gc.freeze()
     serve(control)

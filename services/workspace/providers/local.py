@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,9 +52,12 @@ class LocalProvider:
             raise InvalidArgument.of(field, "must be an absolute path")
         resolved = os.path.realpath(directory)
         self._confine(field, directory, resolved)
-        if not Path(resolved).is_dir():
-            problem = "is not a directory" if Path(resolved).exists() else "does not exist"
-            raise InvalidArgument.of(field, f"{directory} {problem}")
+        try:
+            is_directory = stat.S_ISDIR(Path(resolved).stat().st_mode)
+        except OSError as error:
+            raise InvalidArgument.of(field, f"{error.strerror}: {directory}") from error
+        if not is_directory:
+            raise InvalidArgument.of(field, f"is not a directory: {directory}")
         return resolved
 
     def provision(self, workspace: Workspace, deployment: str) -> None:
@@ -99,7 +103,7 @@ class LocalProvider:
         except directories.Escape:
             raise outside_root("start.directory", directory, workspace.root) from None
         except OSError as error:
-            raise InvalidArgument.of("start.directory", f"{directory}: {error.strerror}") from error
+            raise InvalidArgument.of("start.directory", f"{error.strerror}: {directory}") from error
 
     @contextlib.contextmanager
     def files(self, workspace: Workspace) -> Iterator[Tree]:

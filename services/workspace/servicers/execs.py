@@ -76,12 +76,11 @@ class ExecCalls:
         """Write the token down, see lower execs dead, and make the process; it runs nothing yet."""
         workspace = await self.fence.write_down(shown)
         await self.execs.until_gone(self.execs.supersede(which))
-        # No suspension from this check to the attachment: what happens later finds the process and kills it.
-        which.check()
         try:
             process = await self.resolver.spawn(workspace, command.directory, command.terminal)
         except StartFailed as error:
             raise ExecStartFailed(command=command.arguments[0], cause=str(error)) from error
+        # No suspension since it was made: whoever ends the exec from now on finds what to kill.
         self.execs.attach(which, process)
         return process
 

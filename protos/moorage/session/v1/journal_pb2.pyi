@@ -89,7 +89,7 @@ class BeginTurnResponse(_message.Message):
     previous_turn_id: _builtins.str
     """The turn before; empty for the first."""
     native_session_id: _builtins.str
-    """The native session of the turn before; empty when there was none."""
+    """The newest native session of the turns before; empty when there was none."""
     traceparent: _builtins.str
     """W3C traceparent of the request that started the turn; may be empty."""
     @_builtins.property

@@ -111,8 +111,10 @@ class JournalServiceServicer:
 
     def AppendRecords(self, request_iterator, context):
         """Stores records of many sessions; each item has its own result and none fails
-        another. Known items (same turn_seq, same body) are acknowledged again. Item errors,
-        besides those above: RECORD_CONFLICT, RECORD_GAP, TURN_NOT_BEGUN, TURN_ENDED.
+        another. Known items (same turn_seq, same body) are acknowledged again, after the
+        turn's end too. Item errors, besides those above: RECORD_CONFLICT, which ends the
+        turn as FAILED; RECORD_GAP; TURN_NOT_BEGUN; TURN_ALREADY_BEGUN for another attempt;
+        TURN_ENDED. UNAVAILABLE ends the stream: send what was not acknowledged again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

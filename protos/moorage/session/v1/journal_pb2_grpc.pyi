@@ -56,8 +56,10 @@ class JournalServiceStub:
     """
     AppendRecords: _grpc.StreamStreamMultiCallable[_journal_pb2.AppendRecordsRequest, _journal_pb2.AppendRecordsResponse]
     """Stores records of many sessions; each item has its own result and none fails
-    another. Known items (same turn_seq, same body) are acknowledged again. Item errors,
-    besides those above: RECORD_CONFLICT, RECORD_GAP, TURN_NOT_BEGUN, TURN_ENDED.
+    another. Known items (same turn_seq, same body) are acknowledged again, after the
+    turn's end too. Item errors, besides those above: RECORD_CONFLICT, which ends the
+    turn as FAILED; RECORD_GAP; TURN_NOT_BEGUN; TURN_ALREADY_BEGUN for another attempt;
+    TURN_ENDED. UNAVAILABLE ends the stream: send what was not acknowledged again.
     """
     OpenInteraction: _grpc.UnaryUnaryMultiCallable[_journal_pb2.OpenInteractionRequest, _journal_pb2.OpenInteractionResponse]
     """Stores a question of the agent and its record, which takes the next turn_seq; the turn
@@ -105,8 +107,10 @@ class JournalServiceAsyncStub(JournalServiceStub):
     """
     AppendRecords: _aio.StreamStreamMultiCallable[_journal_pb2.AppendRecordsRequest, _journal_pb2.AppendRecordsResponse]  # type: ignore[assignment]
     """Stores records of many sessions; each item has its own result and none fails
-    another. Known items (same turn_seq, same body) are acknowledged again. Item errors,
-    besides those above: RECORD_CONFLICT, RECORD_GAP, TURN_NOT_BEGUN, TURN_ENDED.
+    another. Known items (same turn_seq, same body) are acknowledged again, after the
+    turn's end too. Item errors, besides those above: RECORD_CONFLICT, which ends the
+    turn as FAILED; RECORD_GAP; TURN_NOT_BEGUN; TURN_ALREADY_BEGUN for another attempt;
+    TURN_ENDED. UNAVAILABLE ends the stream: send what was not acknowledged again.
     """
     OpenInteraction: _aio.UnaryUnaryMultiCallable[_journal_pb2.OpenInteractionRequest, _journal_pb2.OpenInteractionResponse]  # type: ignore[assignment]
     """Stores a question of the agent and its record, which takes the next turn_seq; the turn
@@ -169,8 +173,10 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_journal_pb2.AppendRecordsResponse], _abc.AsyncIterator[_journal_pb2.AppendRecordsResponse]]:
         """Stores records of many sessions; each item has its own result and none fails
-        another. Known items (same turn_seq, same body) are acknowledged again. Item errors,
-        besides those above: RECORD_CONFLICT, RECORD_GAP, TURN_NOT_BEGUN, TURN_ENDED.
+        another. Known items (same turn_seq, same body) are acknowledged again, after the
+        turn's end too. Item errors, besides those above: RECORD_CONFLICT, which ends the
+        turn as FAILED; RECORD_GAP; TURN_NOT_BEGUN; TURN_ALREADY_BEGUN for another attempt;
+        TURN_ENDED. UNAVAILABLE ends the stream: send what was not acknowledged again.
         """
 
     @_abc_1.abstractmethod

@@ -1157,7 +1157,7 @@ class StartTurnRequest(_message.Message):
     """At most 255 characters."""
     @_builtins.property
     def prompt(self) -> _containers.RepeatedCompositeFieldContainer[_content_pb2.ContentBlock]:
-        """Not empty; at most 256 KiB in all."""
+        """1 to 1000 blocks, none of them empty; at most 256 KiB in all."""
 
     def __init__(
         self,
@@ -1220,7 +1220,7 @@ class RunTurnRequest(_message.Message):
     """When attaching again: the last seq seen. 0: from the turn's first record."""
     @_builtins.property
     def prompt(self) -> _containers.RepeatedCompositeFieldContainer[_content_pb2.ContentBlock]:
-        """Not empty; at most 256 KiB in all."""
+        """1 to 1000 blocks, none of them empty; at most 256 KiB in all."""
 
     def __init__(
         self,

@@ -172,8 +172,11 @@ class WorkspaceServiceServicer:
     def Exec(self, request_iterator, context):
         """Runs a command in the workspace. The first message is `start`; the first answer
         `started`; the last one `ended`, after all output. The process group dies with the
-        stream, with a higher token (ABORTED / STALE_OWNER), and with the newest grant shown
-        on the stream (FAILED_PRECONDITION / LEASE_EXPIRED).
+        stream, with a higher token (ABORTED / STALE_OWNER), and shortly before the end of the
+        newest grant shown on the stream (FAILED_PRECONDITION / LEASE_EXPIRED). What the
+        command has not read, up to 1 MiB, holds up no frame behind it, such as a grant.
+        Half-closing the stream is not the end of standard input, as a caller that died looks
+        the same: send close_stdin.
         FAILED_PRECONDITION / EXEC_START_FAILED, WORKSPACE_NOT_READY.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

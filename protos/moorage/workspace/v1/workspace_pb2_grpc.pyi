@@ -72,8 +72,11 @@ class WorkspaceServiceStub:
     Exec: _grpc.StreamStreamMultiCallable[_workspace_pb2.ExecRequest, _workspace_pb2.ExecResponse]
     """Runs a command in the workspace. The first message is `start`; the first answer
     `started`; the last one `ended`, after all output. The process group dies with the
-    stream, with a higher token (ABORTED / STALE_OWNER), and with the newest grant shown
-    on the stream (FAILED_PRECONDITION / LEASE_EXPIRED).
+    stream, with a higher token (ABORTED / STALE_OWNER), and shortly before the end of the
+    newest grant shown on the stream (FAILED_PRECONDITION / LEASE_EXPIRED). What the
+    command has not read, up to 1 MiB, holds up no frame behind it, such as a grant.
+    Half-closing the stream is not the end of standard input, as a caller that died looks
+    the same: send close_stdin.
     FAILED_PRECONDITION / EXEC_START_FAILED, WORKSPACE_NOT_READY.
     """
     ReadFile: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ReadFileRequest, _workspace_pb2.ReadFileResponse]
@@ -140,8 +143,11 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     Exec: _aio.StreamStreamMultiCallable[_workspace_pb2.ExecRequest, _workspace_pb2.ExecResponse]  # type: ignore[assignment]
     """Runs a command in the workspace. The first message is `start`; the first answer
     `started`; the last one `ended`, after all output. The process group dies with the
-    stream, with a higher token (ABORTED / STALE_OWNER), and with the newest grant shown
-    on the stream (FAILED_PRECONDITION / LEASE_EXPIRED).
+    stream, with a higher token (ABORTED / STALE_OWNER), and shortly before the end of the
+    newest grant shown on the stream (FAILED_PRECONDITION / LEASE_EXPIRED). What the
+    command has not read, up to 1 MiB, holds up no frame behind it, such as a grant.
+    Half-closing the stream is not the end of standard input, as a caller that died looks
+    the same: send close_stdin.
     FAILED_PRECONDITION / EXEC_START_FAILED, WORKSPACE_NOT_READY.
     """
     ReadFile: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ReadFileRequest, _workspace_pb2.ReadFileResponse]  # type: ignore[assignment]
@@ -247,8 +253,11 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_workspace_pb2.ExecResponse], _abc.AsyncIterator[_workspace_pb2.ExecResponse]]:
         """Runs a command in the workspace. The first message is `start`; the first answer
         `started`; the last one `ended`, after all output. The process group dies with the
-        stream, with a higher token (ABORTED / STALE_OWNER), and with the newest grant shown
-        on the stream (FAILED_PRECONDITION / LEASE_EXPIRED).
+        stream, with a higher token (ABORTED / STALE_OWNER), and shortly before the end of the
+        newest grant shown on the stream (FAILED_PRECONDITION / LEASE_EXPIRED). What the
+        command has not read, up to 1 MiB, holds up no frame behind it, such as a grant.
+        Half-closing the stream is not the end of standard input, as a caller that died looks
+        the same: send close_stdin.
         FAILED_PRECONDITION / EXEC_START_FAILED, WORKSPACE_NOT_READY.
         """
 

@@ -1,0 +1,38 @@
+"""Directories for the program, with and without a `moorage up` in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.programs import Place, up
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """A directory of this test only, in which nothing runs."""
+    place = Place.below(tmp_path)
+    yield place
+    place.clean()
+
+
+@pytest.fixture(scope="module")
+def moored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A directory in which `moorage up` runs."""
+    place = Place.below(tmp_path_factory.mktemp("moored"))
+    with up(place):
+        yield place
+    place.clean()
+
+
+@pytest.fixture
+def here(moored: Place, tmp_path: Path) -> Iterator[Place]:
+    """A directory of this test only, below the one in which `moorage up` runs."""
+    work = moored.work / tmp_path.name
+    work.mkdir()
+    place = Place(work, moored.state_home)
+    yield place
+    for program in place.started:
+        program.kill()

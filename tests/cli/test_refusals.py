@@ -1,0 +1,70 @@
+"""Refusals as people and programs see them."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+from grpc.aio import AioRpcError, Metadata
+
+from services.cli.exits import Exit
+from services.cli.refusals import Refusal
+from services.common.errors import FieldViolation, InvalidArgument, MoorageError, NotFound, ShuttingDown
+from services.common.status import DETAILS_KEY, code_of, to_rpc_status
+
+
+def received(error: MoorageError) -> AioRpcError:
+    """The error as a client gets it."""
+    status = to_rpc_status(error)
+    trailers = Metadata((DETAILS_KEY, status.SerializeToString()))
+    return AioRpcError(code_of(error), Metadata(), trailers, status.message)
+
+
+def test_a_field_is_told_once() -> None:
+    refusal = Refusal(received(InvalidArgument.of("session_id", "must not be empty")))
+    assert refusal.line() == "session_id: must not be empty (INVALID_ARGUMENT, INVALID_FIELD)"
+    assert refusal.exit == Exit.USAGE
+
+
+def test_every_further_field_is_told() -> None:
+    violations = (
+        FieldViolation("a", "is bad"),
+        FieldViolation("bee", "is worse"),
+        FieldViolation("c", "too"),
+    )
+    error = InvalidArgument(violations=violations, field="a", description="is bad")
+    assert Refusal(received(error)).line() == (
+        "a: is bad; bee: is worse; c: too (INVALID_ARGUMENT, INVALID_FIELD)"
+    )
+
+
+def test_a_document_says_everything() -> None:
+    refusal = Refusal(received(InvalidArgument.of("session_id", "must not be empty")))
+    assert refusal.document() == {
+        "code": "INVALID_ARGUMENT",
+        "reason": "INVALID_FIELD",
+        "message": "session_id: must not be empty",
+        "metadata": {"field": "session_id", "description": "must not be empty"},
+        "violations": [{"field": "session_id", "description": "must not be empty"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(ShuttingDown(), Exit.CUT), (NotFound(description="nothing there"), Exit.FAILED)]
+)
+def test_the_code_becomes_an_exit_code(error: MoorageError, code: Exit) -> None:
+    assert Refusal(received(error)).exit == code
+
+
+def test_what_the_service_did_not_say_has_no_reason() -> None:
+    lost = Refusal(AioRpcError(grpc.StatusCode.UNAVAILABLE, Metadata(), Metadata(), "Socket closed"))
+    assert lost.line() == "Socket closed (UNAVAILABLE)"
+    silent = Refusal(AioRpcError(grpc.StatusCode.UNKNOWN, Metadata(), Metadata(), ""))
+    assert silent.line() == "the call failed (UNKNOWN)"
+    info = error_details_pb2.ErrorInfo(reason="NEWER_THAN_US", domain="moorage")
+    status = to_rpc_status(NotFound(description="gone"))
+    status.details.add().Pack(info)
+    newer = AioRpcError(
+        grpc.StatusCode.NOT_FOUND, Metadata(), Metadata((DETAILS_KEY, status.SerializeToString())), "gone"
+    )
+    assert Refusal(newer).line() == "gone (NOT_FOUND, NEWER_THAN_US)"

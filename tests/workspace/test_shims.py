@@ -1,0 +1,183 @@
+"""What guards the processes may be killed itself: nothing gets away, and others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from moorage.common.v1.grant_pb2 import Grant
+
+from services.common.errors import Cancelled
+from services.workspace.exec.execs import Execs, SessionKey
+from services.workspace.exec.forkserver import ForkServer
+from services.workspace.exec.marker import Marker, kill_marked
+from services.workspace.exec.process import Process, StartFailed
+from tests.conditions import eventually
+from tests.workspace.instances import Client, Holder, Machine
+from tests.workspace.processes import is_alive, parent_of
+from tests.workspace.streams import Stream
+
+
+@pytest.fixture
+async def grant(client: Client, holder: Holder, machine: Machine) -> Grant:
+    """Of the session whose workspace is ready."""
+    await client.adopt(machine.supplied())
+    return await holder.acquire()
+
+
+async def _pids(stream: Stream, count: int) -> list[int]:
+    text = await stream.read_until(b"all\n")
+    pids = [int(word) for word in text.split()[:-1]]
+    assert len(pids) == count
+    return pids
+
+
+async def test_a_killed_shim_takes_its_command_along(client: Client, grant: Grant) -> None:
+    script = "sleep 600 & echo $!; setsid sleep 600 & echo $!; echo $$; echo all; wait"
+    async with client.exec(grant, "sh", "-c", script) as stream:
+        pids = await _pids(stream, 3)
+        os.kill(parent_of(stream.pid), signal.SIGKILL)
+        assert (await stream.result()).how == ("signal", "SIGKILL")
+        assert not any(map(is_alive, pids))
+
+
+async def test_what_a_killed_shim_cannot_be_asked_for_is_adopted_and_killed(
+    client: Client, grant: Grant
+) -> None:
+    script = "env -i setsid /bin/sleep 600 & echo $!; echo $$; echo all; wait"
+    async with client.exec(grant, "sh", "-c", script) as stream:
+        pids = await _pids(stream, 2)
+        os.kill(parent_of(stream.pid), signal.SIGKILL)
+        await stream.result()
+        await eventually(lambda: not any(map(is_alive, pids)))
+
+
+async def test_a_killed_shim_counts_for_claims(client: Client, grant: Grant, holder: Holder) -> None:
+    async with client.exec(
+        grant, "sh", "-c", "setsid sleep 600 & echo $!; echo $$; echo all; wait"
+    ) as stream:
+        pids = await _pids(stream, 2)
+        shim = parent_of(stream.pid)
+        claiming = asyncio.create_task(client.claim(await holder.next(1)))
+        os.kill(shim, signal.SIGKILL)
+        await claiming
+        assert not any(map(is_alive, pids))
+
+
+async def test_a_killed_fork_server_is_replaced_and_its_shims_go_on(client: Client, grant: Grant) -> None:
+    async with client.exec(grant, "cat") as stream:
+        fork_server = parent_of(parent_of(stream.pid))
+        os.kill(fork_server, signal.SIGKILL)
+        await eventually(lambda: not is_alive(fork_server))
+        for _ in range(3):
+            assert (await client.exec(grant, "echo", "new").run()).stdout == b"new\n"
+        await stream.write(b"still here\n")
+        await stream.read_until(b"still here")
+
+
+class Bench:
+    """A fork server without an instance around it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.marker = Marker("deployment", f"test-{os.getpid()}", "1")
+        self.server = ForkServer()
+        self.server.prepare(self.marker)
+        self._directory = os.open(directory, os.O_PATH)
+        self._processes: list[Process] = []
+
+    def spawn(self) -> Process:
+        self._processes.append(self.server.spawn(self._directory, None))
+        return self._processes[-1]
+
+    async def start(self, process: Process, *command: str) -> int:
+        return await process.start(command, {"PATH": os.environ["PATH"]}, terminal=False)
+
+    async def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+            await asyncio.wait({process.ended})
+            process.streams.close()
+        os.close(self._directory)
+        await self.server.close()
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    """See Bench."""
+    bench = Bench(tmp_path)
+    yield bench
+    await bench.close()
+
+
+async def test_a_process_that_is_killed_before_it_starts_never_runs(bench: Bench, tmp_path: Path) -> None:
+    process = bench.spawn()
+    process.kill()
+    with pytest.raises(StartFailed):
+        await bench.start(process, "touch", "ran")
+    assert (await process.ended).killed
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_an_exec_that_was_refused_before_it_was_made_never_runs(bench: Bench, tmp_path: Path) -> None:
+    execs = Execs()
+    which = execs.register(SessionKey("p", "s"), "w", 1)
+    which.end(Cancelled())
+    process = bench.spawn()
+    execs.attach(which, process)
+    with pytest.raises(StartFailed):
+        await bench.start(process, "touch", "ran")
+    await execs.until_gone([which])
+    assert not (tmp_path / "ran").exists()
+    assert execs.all() == []
+
+
+async def test_a_kill_that_comes_too_late_changes_no_outcome(bench: Bench) -> None:
+    process = bench.spawn()
+    await bench.start(process, "sh", "-c", "exit 9")
+    await process.ended
+    process.kill()
+    process.send_signal(signal.SIGTERM)
+    outcome = await process.ended
+    assert (outcome.exit_code, outcome.signal, outcome.killed) == (9, None, False)
+
+
+async def test_a_process_that_exits_while_it_is_killed_tells_one_end(bench: Bench) -> None:
+    for _ in range(50):
+        process = bench.spawn()
+        await bench.start(process, "sh", "-c", "exit 9")
+        process.kill()
+        outcome = await process.ended
+        assert (outcome.exit_code, outcome.signal, outcome.killed) in ((9, None, False), (None, 9, True))
+
+
+async def test_a_request_larger_than_every_buffer(bench: Bench) -> None:
+    process = bench.spawn()
+    environment = {f"V{number}": "x" * 100_000 for number in range(15)}
+    await process.start(("/bin/sh", "-c", "exit ${#V14}"), environment, terminal=False)
+    assert (await process.ended).exit_code == 100_000 % 256
+
+
+async def test_a_shim_that_dies_under_a_large_request(bench: Bench) -> None:
+    process = bench.spawn()
+    environment = {f"V{number}": "x" * 100_000 for number in range(200)}
+    starting = asyncio.create_task(process.start(("/bin/true",), environment, terminal=False))
+    await asyncio.sleep(0)
+    await kill_marked(lambda marker: marker.instance == bench.marker.instance)
+    with pytest.raises(StartFailed):
+        await starting
+
+
+async def test_markers_tell_starts_and_instances_apart() -> None:
+    mine = Marker("d", "i", "1")
+    assert mine.is_predecessor(Marker("d", "i", "0", "exec_1"))
+    for other in (mine.of("exec_1"), Marker("d", "j", "0"), Marker("e", "i", "0")):
+        assert not mine.is_predecessor(other)
+    environ = b"A=1\0MOORAGE_EXEC=d/i/1/exec_1\0B=2\0"
+    assert Marker.read(environ) == mine.of("exec_1")
+    assert Marker.read(b"") is None
+    assert Marker.read(b"MOORAGE_EXEC=not/ours\0") is None
+    assert Marker.read(b"XMOORAGE_EXEC=d/i/1/e\0") is None

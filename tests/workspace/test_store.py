@@ -1,0 +1,118 @@
+"""The row's side of the fence, and guarded states (F4)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from services.common.database import Database
+from services.workspace.store.work import WorkStore
+from services.workspace.store.workspaces import Plan, WorkspaceStore
+from services.workspace.workspaces import Intent, Origin, Source, Workspace, WorkspaceNotFound, WorkspaceState
+from tests.conditions import eventually
+
+
+@pytest.fixture
+async def work(database: Database) -> WorkStore:
+    """Of an instance that serves."""
+    work = WorkStore(database, "one")
+    await work.take_over("host:1", 5)
+    return work
+
+
+@pytest.fixture
+async def store(database: Database, work: WorkStore) -> WorkspaceStore:
+    """With the workspace w1, still to be made."""
+    store = WorkspaceStore(database)
+    intent = Intent("default", "w1", "s1", Source.PROVISION, "local", "")
+    plan = Plan(Origin.PROVISIONED, WorkspaceState.PROVISIONING, "/state/w1", "one", timedelta(seconds=60))
+    await store.insert(intent, plan)
+    return store
+
+
+async def shows(token: int) -> int:
+    return token
+
+
+async def test_a_token_never_goes_back(store: WorkspaceStore, database: Database) -> None:
+    locked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(_: Workspace) -> int:
+        locked.set()
+        await go_on.wait()
+        return 2
+
+    first = asyncio.create_task(store.raise_fence("default", "w1", slow))
+    await locked.wait()
+    second = asyncio.create_task(store.raise_fence("default", "w1", lambda _: shows(3)))
+    await eventually(lambda: _somebody_waits(database))
+    assert not second.done()
+    go_on.set()
+    assert [(await each)[0].token for each in (first, second)] == [2, 3]
+    stale, shown = await store.raise_fence("default", "w1", lambda _: shows(1))
+    assert (stale.token, shown) == (3, 1)
+    assert (await store.get("default", "w1")).token == 3
+
+
+async def test_a_refusal_changes_nothing(store: WorkspaceStore) -> None:
+    async def refuse(_: Workspace) -> int:
+        raise PermissionError
+
+    with pytest.raises(PermissionError):
+        await store.raise_fence("default", "w1", refuse)
+    assert (await store.get("default", "w1")).token == 0
+
+
+async def test_there_is_no_fence_without_a_workspace(store: WorkspaceStore) -> None:
+    with pytest.raises(WorkspaceNotFound):
+        await store.raise_fence("default", "w2", lambda _: shows(1))
+
+
+async def test_a_state_is_left_once(store: WorkspaceStore) -> None:
+    found = await store.get("default", "w1")
+    assert await store.settle(found, WorkspaceState.READY)
+    assert not await store.settle(found, WorkspaceState.FAILED, state_reason="too late")
+    assert (await store.get("default", "w1")).state is WorkspaceState.READY
+
+
+async def test_a_wish_to_delete_wins_over_being_made(store: WorkspaceStore) -> None:
+    found = await store.get("default", "w1")
+    assert (await store.mark_deleting("default", "w1")).state is WorkspaceState.DELETING
+    assert not await store.settle(found, WorkspaceState.READY)
+    assert (await store.get("default", "w1")).state is WorkspaceState.DELETING
+
+
+async def test_due_work_is_taken_once(store: WorkspaceStore, work: WorkStore) -> None:
+    hour = timedelta(hours=1)
+    taken = await asyncio.gather(*(work.take_due(10, hour) for _ in range(5)))
+    assert sorted(map(len, taken)) == [0, 0, 0, 0, 1]
+    due = await work.next_due()
+    assert due is not None
+    assert 0 < due <= 60, "at its deadline"
+    # A successor begins anew, at once.
+    await work.take_over("host:2", 6)
+    (again,) = await work.take_due(10, hour)
+    assert (again.attempts, again.endpoint) == (2, "host:2")
+
+
+async def test_a_former_holder_changes_no_endpoint(store: WorkspaceStore, work: WorkStore) -> None:
+    await work.take_over("stale:1", 4)
+    assert (await store.get("default", "w1")).endpoint == "host:1"
+
+
+async def test_work_of_others_is_not_taken(store: WorkspaceStore, database: Database) -> None:
+    other = WorkStore(database, "two")
+    await other.take_over("host:3", 1)
+    assert await other.take_due(10, timedelta(hours=1)) == []
+    assert await other.next_due() is None
+
+
+async def test_a_deployment_is_named_by_its_database(work: WorkStore) -> None:
+    assert await work.deployment() == await work.deployment()
+
+
+async def _somebody_waits(database: Database) -> bool:
+    async with database.connection() as connection:
+        return bool(await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
