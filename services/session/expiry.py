@@ -26,19 +26,18 @@ class InteractionExpiry:
 
     async def step(self) -> float:
         """Expire what is overdue; returns the seconds until the next look."""
-        keys = await self._store.overdue_sessions(_BATCH)
-        for key in keys:
-            await self._expire(key)
-        if len(keys) == _BATCH:
-            return 0.0
         due = await self._store.next_expiry()
-        return _LONGEST if due is None else min(max(due, _SHORTEST), _LONGEST)
+        if due is None or due > 0:
+            return _LONGEST if due is None else min(max(due, _SHORTEST), _LONGEST)
+        expired = [await self._expire(key) for key in await self._store.overdue_sessions(_BATCH)]
+        return 0.0 if all(expired) else _LONGEST
 
-    async def _expire(self, key: SessionKey) -> None:
+    async def _expire(self, key: SessionKey) -> bool:
         try:
             await self._store.expire(key)
         except Exception as error:  # noqa: BLE001 (logged; the next look finds it again)
             self._failures.report(error)
-        else:
-            self._failures.clear()
-            self._expired()
+            return False
+        self._failures.clear()
+        self._expired()
+        return True

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 SESSION = "rogue"
+initialized: dict[str, Any] = {}
 
 
 def line_of(**message: Any) -> bytes:
@@ -259,6 +260,21 @@ def call(method: str, **params: Any) -> Any:
     return [error["code"], error["message"]] if error else answer["result"]
 
 
+def asks_for_a_file(prompt: dict[str, Any]) -> None:
+    """Goes on meanwhile, and tells the error."""
+    send(id="file", method="fs/read_text_file", params={"sessionId": SESSION, "path": "/file"})
+    chunk("beside")
+    error = receive()["error"]
+    chunk(json.dumps([error["code"], error["message"]]))
+    end(prompt)
+
+
+def tells_capabilities(prompt: dict[str, Any]) -> None:
+    """What the client said of itself."""
+    chunk(json.dumps(initialized["params"]["clientCapabilities"]))
+    end(prompt)
+
+
 def shell(script: str, **params: Any) -> str:
     """The id of a terminal with a command by arguments."""
     created = call("terminal/create", command="/bin/sh", args=["-c", script], **params)
@@ -333,8 +349,8 @@ def on_initialize(request: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     if sys.argv[1] == "exits_at_once":
         os._exit(7)
-    opening = receive()
-    send(id=opening["id"], result=on_initialize(opening))
+    initialized.update(receive())
+    send(id=initialized["id"], result=on_initialize(initialized))
     opening = receive()
     if sys.argv[1] == "wants_login":
         send(id=opening["id"], error={"code": -32000, "message": "Authentication required"})

@@ -7,11 +7,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 from moorage.common.v1 import record_pb2, turn_pb2
 
+from services.common.database import Database
 from services.common.errors import InvalidArgument, MoorageError
+from services.common.settings import DatabaseSettings
 from services.session.expiry import InteractionExpiry
 from services.session.interactions import InteractionNotPending, InteractionState
 from services.session.journal import SessionKey
 from services.session.requests import RequestIdReused
+from services.session.store.interactions import InteractionStore
+from services.session.store.writing import Writer
 from services.session.turns import TurnState
 from tests.session.desks import Desk, Holder
 from tests.session.questions import answer, check_told, closings, read, run_out, undelivered
@@ -129,6 +133,23 @@ async def test_a_question_expires_and_the_runner_is_to_be_told(desk: Desk) -> No
     await expiry.step()
     assert [closed.outcome for closed in await closings(desk)] == [record_pb2.INTERACTION_OUTCOME_EXPIRED]
     await check_told(desk)
+
+
+async def test_a_session_that_cannot_be_changed_holds_up_the_expiry_of_no_other(
+    desk: Desk, database_settings: DatabaseSettings
+) -> None:
+    await waiting(desk, "q1")
+    other = await desk.begun("s2")
+    await other.ask(1)
+    for session_id in ("s1", "s2"):
+        await run_out(desk, "q1", session_id)
+    hasty = database_settings.model_copy(update={"database_statement_timeout": 0.2})
+    async with desk.database.transaction() as connection, Database(hasty) as database:
+        await connection.execute("SELECT FROM session.sessions WHERE session_id = 's1' FOR UPDATE")
+        store = InteractionStore(database, Writer(database, lambda *_: None))
+        assert await InteractionExpiry(store, lambda: None).step() == 1.0
+    assert (await read(desk, "q1", "s1")).state is InteractionState.PENDING
+    assert (await read(desk, "q1", "s2")).state is InteractionState.EXPIRED
 
 
 async def test_an_answer_after_its_time_is_late_whoever_notices_first(desk: Desk, database_url: str) -> None:

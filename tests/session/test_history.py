@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from moorage.common.v1 import content_pb2, record_pb2, turn_pb2
 from moorage.session.v1 import journal_pb2
@@ -182,6 +182,7 @@ BODIES = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(
     turns=st.lists(st.lists(BODIES, max_size=8), max_size=4),
     max_bytes=st.integers(1, 4000),

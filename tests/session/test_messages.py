@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from moorage.common.v1 import content_pb2, record_pb2
 from moorage.session.v1 import session_pb2
@@ -97,6 +97,7 @@ BODIES = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(
     bodies=st.lists(BODIES, max_size=25),
     sizes=st.lists(st.integers(1, 7), min_size=1, max_size=4),
@@ -110,6 +111,7 @@ async def test_whatever_the_pages_the_same_records_come_out(
     assert await all_pages(records, sizes, raw) == merge(records)
 
 
+@settings(deadline=None)
 @given(bodies=st.lists(BODIES, max_size=25))
 def test_nothing_is_lost_moved_or_put_together_wrongly(bodies: list[record_pb2.RecordBody]) -> None:
     records = transcript(bodies)

@@ -22,12 +22,18 @@ class AnswerStore:
         self._database = database
 
     async def hasten(self) -> None:
-        """Let everything be due that is not delivered."""
+        """Let everything be due that is not delivered, and that nobody is changing."""
         async with self._database.connection() as connection:
             await connection.execute(
                 """
-                UPDATE session.interactions SET delivery_time = clock_timestamp()
-                WHERE delivery_time > clock_timestamp()
+                UPDATE session.interactions AS interaction SET delivery_time = clock_timestamp()
+                FROM (
+                    SELECT project, session_id, interaction_id FROM session.interactions
+                    WHERE delivery_time > clock_timestamp()
+                    FOR NO KEY UPDATE SKIP LOCKED
+                ) AS later
+                WHERE interaction.project = later.project AND interaction.session_id = later.session_id
+                  AND interaction.interaction_id = later.interaction_id
                 """
             )
 

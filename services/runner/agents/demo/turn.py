@@ -106,11 +106,14 @@ class Turn:
         return code
 
     def permitted(self, call: Message) -> bool:
-        """Ask the client whether the announced command may run."""
+        """Ask the client whether the announced command may run; a client that cannot say has not allowed it."""
         if self.session.always_allowed:
             return True
         asked = {**call, "status": "pending"}
-        result = self.ask("session/request_permission", toolCall=asked, options=PERMISSION_OPTIONS)
+        try:
+            result = self.ask("session/request_permission", toolCall=asked, options=PERMISSION_OPTIONS)
+        except RpcError:
+            return False
         outcome = result.get("outcome") or {}
         if outcome.get("outcome") == "cancelled":
             raise Cancelled
