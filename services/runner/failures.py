@@ -8,7 +8,7 @@ from dataclasses import asdict
 from moorage.common.v1.errors_pb2 import ErrorReason
 from moorage.common.v1.turn_pb2 import EndReason
 
-from services.common.errors import MoorageError
+from services.common.errors import InvalidArgument, MoorageError
 from services.runner.acp.errors import (
     AgentAuthRequired,
     AgentError,
@@ -20,13 +20,14 @@ from services.runner.endings import NOT_OURS, TurnAbandoned, TurnFailed
 
 
 def start_failure(error: MoorageError, install: str) -> TurnFailed:
-    """The command could not be started, or the workspace went away; `install` says what may help.
+    """The command could not be started, or not as its profile says, or the workspace went away; `install` says what may help.
 
     Raises TurnAbandoned where the fence refused it.
     """
     if error.reason in NOT_OURS:
         raise TurnAbandoned.after(error) from error
-    if error.reason == ErrorReason.ERROR_REASON_EXEC_START_FAILED:
+    not_startable = error.reason == ErrorReason.ERROR_REASON_EXEC_START_FAILED
+    if not_startable or isinstance(error, InvalidArgument):
         return TurnFailed.because(EndReason.END_REASON_AGENT_START_FAILED, error, install=install)
     return TurnFailed.because(EndReason.END_REASON_WORKSPACE_LOST, error)
 

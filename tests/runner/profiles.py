@@ -9,7 +9,7 @@ from pathlib import Path
 ROGUES = Path(__file__).parents[1] / "agents" / "rogues.py"
 
 
-def write_profile(directory: Path, name: str, *command: str, **fields: str) -> None:
+def write_profile(directory: Path, name: str, *command: str, **fields: object) -> None:
     """A profile's file; `{python}` is an interpreter."""
     directory.mkdir(exist_ok=True)
     values: Mapping[str, object] = {

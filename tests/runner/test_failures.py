@@ -69,6 +69,17 @@ async def test_a_command_that_does_not_exist(
     assert not turn.prompt_sent
 
 
+async def test_a_profile_that_wants_what_the_workspace_does_not_give(
+    stack: Stack, talks: Talks, runner_settings: dict[str, Any], profiles: Path
+) -> None:
+    write_profile(profiles, "nosy", "true", inherit_environment=["MOORAGE_DATABASE_URL"])
+    turn = await failed(stack, talks, runner_settings, "nosy")
+    assert reason(turn) == "AGENT_START_FAILED"
+    assert turn.error.code == "INVALID_FIELD"
+    assert turn.error.metadata["field"] == "start.inherit_environment"
+    assert "MOORAGE_DATABASE_URL" in turn.error.message
+
+
 async def test_an_agent_that_exits_at_once(
     stack: Stack, talks: Talks, runner_settings: dict[str, Any], profiles: Path
 ) -> None:

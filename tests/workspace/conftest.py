@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from services.common.channels import open_channel
+from tests.workspace.bench import Bench
 from tests.workspace.instances import Client, Holder, Machine, running, running_owner
 
 
@@ -45,3 +46,11 @@ async def client(machine: Machine) -> AsyncIterator[Client]:
 def holder(owner_channel: grpc.aio.Channel) -> Holder:
     """Holds leases of sessions."""
     return Holder(owner_channel)
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    """A fork server."""
+    bench = Bench(tmp_path)
+    yield bench
+    await bench.close()

@@ -14,7 +14,7 @@ from moorage.workspace.v1 import workspace_pb2
 
 from tests.conditions import eventually
 from tests.workspace.instances import Client, Holder, Machine
-from tests.workspace.processes import is_alive, mentioning
+from tests.workspace.processes import is_alive, mentioning, parent_of
 from tests.workspace.real import ServiceProcess, started
 
 FAMILY = """
@@ -53,23 +53,40 @@ async def test_a_successor_kills_what_its_predecessor_left_before_it_serves(
     async with started(machine, *SHORT_LEASE) as service:
         client = await service.client()
         await client.adopt(machine.supplied())
-        async with client.exec(await holder.acquire(), "sh", "-c", FAMILY):
+        async with client.exec(await holder.acquire(), "sh", "-c", FAMILY) as stream:
             pids = await grown(machine)
-            # Shims that are stopped clean up nothing: what they guard survives the instance.
-            shims = [pid for pid in mentioning(f"/{machine.instance_id}/") if pid not in (*pids, service.pid)]
-            for pid in shims:
+            # Everything that would clean up is killed, and nobody is awake to notice.
+            os.kill(service.pid, signal.SIGSTOP)
+            shim = parent_of(stream.pid)
+            for pid in (parent_of(shim), shim):
+                os.kill(pid, signal.SIGKILL)
+            await service.kill()
+        await client.channel.close()
+        left = [pid for pid in mentioning(f"/{machine.instance_id}/") if pid in pids]
+        assert left
+        async with started(machine) as successor:
+            await (await successor.client()).channel.close()
+            assert not any(map(is_alive, left))
+            assert "killed what the predecessor left" in successor.events()
+        # Nobody but its shim could know of the one that cleared its environment.
+        for pid in filter(is_alive, pids):
+            os.kill(pid, signal.SIGKILL)
+
+
+async def test_shims_that_were_stopped_are_woken_up_to_clean_up(machine: Machine, holder: Holder) -> None:
+    async with started(machine, *SHORT_LEASE) as service:
+        client = await service.client()
+        await client.adopt(machine.supplied())
+        async with client.exec(await holder.acquire(), "sh", "-c", FAMILY) as stream:
+            pids = await grown(machine)
+            for pid in (shim := parent_of(stream.pid), parent_of(shim)):
                 os.kill(pid, signal.SIGSTOP)
             await service.kill()
         await client.channel.close()
-        assert is_alive(pids[0])
-        async with started(machine, "--predecessor-grace", "0.1") as successor:
-            client = await successor.client()
-            await client.channel.close()
-            # The one that cleared its environment is found by nobody but its shim, which is dead now too.
-            assert not any(map(is_alive, pids[:3]))
-            assert not any(map(is_alive, shims))
-            assert "killed what the predecessor left" in successor.events()
-        os.kill(pids[3], signal.SIGKILL)
+        assert all(map(is_alive, pids))
+        async with started(machine) as successor:
+            await (await successor.client()).channel.close()
+            assert not any(map(is_alive, (*pids, shim)))
 
 
 async def test_shims_that_live_are_asked_first(machine: Machine, holder: Holder) -> None:
@@ -165,12 +182,12 @@ async def test_memory_stays_flat(machine: Machine, holder: Holder) -> None:
         grant = await holder.acquire()
         await client.exec(grant, "head", "-c", "20000000", "/dev/zero").run()
         before = _resident(service)
-        async with client.exec(grant, "head", "-c", "200000000", "/dev/zero") as stream:
+        async with client.exec(grant, "head", "-c", "80000000", "/dev/zero") as stream:
             size = peak = 0
             while (message := await stream.read()) is not None:
                 size += len(message.stdout)
                 peak = max(peak, _resident(service)) if not size % (1 << 20) else peak
-        assert size == 200_000_000
+        assert size == 80_000_000
         assert max(peak, _resident(service)) - before < 20_000_000
         await client.channel.close()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,10 @@ from moorage.common.v1.grant_pb2 import Grant
 
 from services.common.errors import Cancelled
 from services.workspace.exec.execs import Execs, SessionKey
-from services.workspace.exec.forkserver import ForkServer
 from services.workspace.exec.marker import Marker, kill_marked
-from services.workspace.exec.process import Process, StartFailed
+from services.workspace.exec.process import StartFailed
 from tests.conditions import eventually
+from tests.workspace.bench import Bench
 from tests.workspace.instances import Client, Holder, Machine
 from tests.workspace.processes import is_alive, parent_of
 from tests.workspace.streams import Stream
@@ -77,40 +76,6 @@ async def test_a_killed_fork_server_is_replaced_and_its_shims_go_on(client: Clie
             assert (await client.exec(grant, "echo", "new").run()).stdout == b"new\n"
         await stream.write(b"still here\n")
         await stream.read_until(b"still here")
-
-
-class Bench:
-    """A fork server without an instance around it."""
-
-    def __init__(self, directory: Path) -> None:
-        self.marker = Marker("deployment", f"test-{os.getpid()}", "1")
-        self.server = ForkServer()
-        self.server.prepare(self.marker)
-        self._directory = os.open(directory, os.O_PATH)
-        self._processes: list[Process] = []
-
-    def spawn(self) -> Process:
-        self._processes.append(self.server.spawn(self._directory, None))
-        return self._processes[-1]
-
-    async def start(self, process: Process, *command: str) -> int:
-        return await process.start(command, {"PATH": os.environ["PATH"]}, terminal=False)
-
-    async def close(self) -> None:
-        for process in self._processes:
-            process.kill()
-            await asyncio.wait({process.ended})
-            process.streams.close()
-        os.close(self._directory)
-        await self.server.close()
-
-
-@pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    """See Bench."""
-    bench = Bench(tmp_path)
-    yield bench
-    await bench.close()
 
 
 async def test_a_process_that_is_killed_before_it_starts_never_runs(bench: Bench, tmp_path: Path) -> None:

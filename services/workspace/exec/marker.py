@@ -98,6 +98,8 @@ def _signal_one(pid: int, wanted: Wanted, *, asking: bool) -> Iterator[Marker]:
             return
         if _is_addressed(marker, asking=asking):
             signal.pidfd_send_signal(fd, signal.SIGTERM if asking else signal.SIGKILL)
+            # One that was stopped could do nothing about what it is asked for.
+            signal.pidfd_send_signal(fd, signal.SIGCONT)
         yield marker
     finally:
         os.close(fd)
