@@ -8,7 +8,16 @@ from typing import Annotated, TextIO
 
 import typer
 
-from services.cli import commands_demo, commands_migrate, commands_run, commands_session, commands_up
+from services.cli import (
+    commands_demo,
+    commands_doctor,
+    commands_migrate,
+    commands_operate,
+    commands_run,
+    commands_session,
+    commands_turns,
+    commands_up,
+)
 from services.cli.app import Context
 from services.cli.options import checked
 from services.cli.output import Output
@@ -60,7 +69,12 @@ app.command()(commands_migrate.migrate)
 app.command()(commands_demo.demo)
 app.command()(commands_run.run)
 app.command()(commands_run.watch)
+app.command()(commands_turns.stop)
+app.command()(commands_turns.answer)
 app.add_typer(commands_session.app, name="session")
+app.add_typer(commands_operate.lease_app, name="lease")
+app.add_typer(commands_operate.workspace_app, name="workspace")
+app.command()(commands_doctor.doctor)
 
 
 def main() -> None:

@@ -47,7 +47,7 @@ async def _demonstrate(root: Path, state: Path, tell: Tell) -> None:
     async with run_stack(stack) as running:
         tell("services", f"four processes and PostgreSQL, in {time.monotonic() - started:.1f} s")
         async with connect(running.running.session, "default") as connection:
-            await running.during(Demo(connection, root, tell).run())
+            await running.during(Demo(connection, tell).run())
     tell("end", f"all processes ended, after {time.monotonic() - started:.1f} s")
 
 

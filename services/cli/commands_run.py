@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from moorage.common.v1 import turn_pb2
+from moorage.common.v1 import record_pb2, turn_pb2
 
 from services.cli.app import Context, JsonOption, call
 from services.cli.connection import Connection
 from services.cli.directory import find_session, session_of
 from services.cli.exits import Exit, exit_of
+from services.cli.failures import CommandFailed
 from services.cli.output import Output
 from services.cli.patience import Cut, Patience
+from services.cli.policies import Approval, ApprovalOption
+from services.cli.questions import Asker, confirmed, has_terminal
 from services.cli.records import stored_records, watched_records
+from services.cli.stopping import settled, stop, told
 from services.cli.transcript import Transcript
 from services.cli.turns import TurnStream
 
 
-class Approval(StrEnum):
-    """Policies that a session can have."""
+class AwaitsAnswer(CommandFailed):
+    """The agent asks, and nobody can be asked here."""
 
-    allow = "allow"
-    deny = "deny"
-
-
-def policy_of(approval: Approval) -> turn_pb2.ApprovalPolicy.ValueType:
-    """The contract's value."""
-    return turn_pb2.ApprovalPolicy.Value(f"APPROVAL_POLICY_{approval.value.upper()}")
+    exit = Exit.AWAITS_ANSWER
 
 
 def run(
@@ -43,9 +40,7 @@ def run(
     profile: Annotated[
         str, typer.Option(metavar="PROFILE", help="For a new session: the agent's profile.")
     ] = "",
-    approval: Annotated[
-        Approval, typer.Option(help="For a new session: what happens to the agent's questions.")
-    ] = Approval.deny,
+    approval: ApprovalOption = Approval.ask,
     _json: JsonOption = False,
 ) -> None:
     """Run one turn and stream it; the exit code says how it ended."""
@@ -55,12 +50,14 @@ def run(
         session_id = session or await _own_session(connection, profile, approval)
         stream = TurnStream(connection, session_id, prompt, Patience(options.output.hint))
         try:
-            return exit_of(await _follow(options.output, stream))
-        except (asyncio.CancelledError, Cut):
+            return exit_of(await _follow(connection, options.output, stream, session_id))
+        except asyncio.CancelledError:
+            if stream.admitted and await _stopped_instead(connection, options.output, session_id, stream):
+                return Exit.STOPPED
+            raise
+        except Cut:
             if stream.admitted:
-                options.output.hint(
-                    f"the turn goes on: `moorage watch {session_id} --after {stream.last_seq}` shows it"
-                )
+                options.output.hint(_goes_on(session_id, stream))
             raise
 
     call(options, work)
@@ -96,19 +93,58 @@ def watch(
 
 
 async def _own_session(connection: Connection, profile: str, approval: Approval) -> str:
-    found = await session_of(connection, Path.cwd(), profile=profile, approval_policy=policy_of(approval))
+    found = await session_of(connection, Path.cwd(), profile=profile, approval_policy=approval.message)
     return found.session_id
 
 
-async def _follow(output: Output, stream: TurnStream) -> turn_pb2.TurnState.ValueType:
+async def _follow(
+    connection: Connection, output: Output, stream: TurnStream, session_id: str
+) -> turn_pb2.TurnState.ValueType:
     state = turn_pb2.TURN_STATE_UNSPECIFIED
     transcript = Transcript(output)
-    async with aclosing(stream.events()) as events:
-        async for event in events:
-            if output.as_json:
-                output.message(event)
-            elif event.HasField("record"):
-                transcript.show(event.record)
-            state = event.ended.state
+    asker = Asker(connection, session_id, output) if has_terminal() and not output.as_json else None
+    try:
+        async with aclosing(stream.events()) as events:
+            async for event in events:
+                if output.as_json:
+                    output.message(event)
+                elif event.HasField("record"):
+                    transcript.show(event.record)
+                if event.HasField("record"):
+                    _ask(asker, event.record, session_id)
+                state = event.ended.state
+    finally:
+        if asker is not None:
+            await asker.close()
     transcript.close()
     return state
+
+
+def _ask(asker: Asker | None, record: record_pb2.Record, session_id: str) -> None:
+    if asker is not None:
+        asker.see(record.body)
+    elif record.body.HasField("interaction_opened"):
+        asked = record.body.interaction_opened
+        raise AwaitsAnswer(
+            f"the agent asks: {asked.title}",
+            hint=f"`moorage answer approve {session_id}` or `deny`; "
+            f"`moorage watch {session_id} --after {record.seq}` shows how it goes on",
+        )
+
+
+async def _stopped_instead(
+    connection: Connection, output: Output, session_id: str, stream: TurnStream
+) -> bool:
+    """After Ctrl-C: whether the turn is to be stopped, and was; without a terminal it goes on."""
+    if not has_terminal() or not await confirmed("stop the turn? [y: stop, n: let it go on] "):
+        output.hint(_goes_on(session_id, stream))
+        return False
+    output.line(told(await settled(connection, await stop(connection, session_id, stream.turn_id))))
+    return True
+
+
+def _goes_on(session_id: str, stream: TurnStream) -> str:
+    return (
+        f"the turn goes on: `moorage watch {session_id} --after {stream.last_seq}` shows it, "
+        f"`moorage stop {session_id} --turn {stream.turn_id}` stops it"
+    )

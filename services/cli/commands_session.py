@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC
 from pathlib import Path
 from typing import Annotated
@@ -12,15 +13,22 @@ from moorage.common.v1 import binding_pb2
 from moorage.session.v1 import session_pb2
 
 from services.cli.app import Context, JsonOption, call
-from services.cli.commands_run import Approval, policy_of
 from services.cli.connection import Connection
 from services.cli.directory import find_session
 from services.cli.exits import Exit
+from services.cli.failures import CommandFailed
 from services.cli.options import labels_of
+from services.cli.policies import Approval, ApprovalOption
 from services.cli.transcript import state_name
 
 _COLUMNS = ("session", "created", "records", "turn", "works in")
 _PAGE = 1000
+_CLOSE_TIMEOUT = 120.0
+
+
+class NotClosed(CommandFailed):
+    """A session takes longer to close than it was waited for."""
+
 
 app = typer.Typer(no_args_is_help=True, help="Sessions.")
 
@@ -37,9 +45,7 @@ def create(
         str, typer.Option(metavar="PROVIDER", help="Make a new workspace, e.g. with `local`.")
     ] = "",
     label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label; repeatable.")] = None,
-    approval: Annotated[
-        Approval, typer.Option(help="What happens to the agent's questions.")
-    ] = Approval.deny,
+    approval: ApprovalOption = Approval.ask,
     wait_ready: Annotated[bool, typer.Option("--wait", help="Wait until the workspace is ready.")] = False,
     _json: JsonOption = False,
 ) -> None:
@@ -50,7 +56,7 @@ def create(
     request = session_pb2.CreateSessionRequest(
         session_id=session_id,
         agent=session_pb2.AgentSpec(profile=profile),
-        approval_policy=policy_of(approval),
+        approval_policy=approval.message,
         labels=labels_of(label),
         wait_ready=wait_ready,
     )
@@ -120,6 +126,55 @@ def get(
     call(options, work)
 
 
+@app.command()
+def close(
+    context: typer.Context,
+    session_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[SESSION]...", help="Default: that of this directory.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every open session of the project.")] = False,
+    wait: Annotated[bool, typer.Option(help="Wait until it is closed.")] = True,
+    _json: JsonOption = False,
+) -> None:
+    """Stop what runs, end the agent, and remove the workspace that was made for a session."""
+    options: Context = context.obj
+    if everything and session_ids:
+        raise typer.BadParameter("they exclude each other", param_hint="--all and SESSION")
+
+    async def work(connection: Connection) -> Exit:
+        closed = True
+        for session_id in await _to_close(connection, session_ids or [], everything=everything):
+            request = session_pb2.CloseSessionRequest(session_id=session_id, wait=wait)
+            answer = await connection.sessions.CloseSession(
+                request, metadata=connection.metadata, timeout=_CLOSE_TIMEOUT
+            )
+            closed &= answer.session.state == session_pb2.SESSION_STATE_CLOSED
+            if options.output.as_json:
+                options.output.message(answer.session)
+            else:
+                options.output.line(_closing(answer.session))
+        if wait and not closed:
+            raise NotClosed("not every session is closed yet", hint="`moorage session get` tells why")
+        return Exit.COMPLETED
+
+    call(options, work)
+
+
+async def _to_close(connection: Connection, named: list[str], *, everything: bool) -> list[str]:
+    if named:
+        return named
+    if not everything:
+        return [(await find_session(connection, Path.cwd())).session_id]
+    sessions, _ = await _newest(connection, {}, sys.maxsize)
+    return [s.session_id for s in sessions if s.state != session_pb2.SESSION_STATE_CLOSED]
+
+
+def _closing(session: session_pb2.Session) -> str:
+    if session.state == session_pb2.SESSION_STATE_CLOSED:
+        return f"{session.session_id} is closed"
+    return f"{session.session_id} is closing: {session.operation.waiting_reason}".rstrip(": ")
+
+
 async def _newest(
     connection: Connection, labels: dict[str, str], limit: int
 ) -> tuple[list[session_pb2.Session], bool]:
@@ -140,7 +195,7 @@ def _row(session: session_pb2.Session) -> tuple[str, ...]:
         session.session_id,
         _local(session.create_time)[: -len(":00")],
         str(session.head_seq),
-        state_name(session.turn.state) if session.HasField("turn") else "",
+        state_name(session.turn.state) if session.HasField("turn") else _state(session).lower(),
         session.binding.local.directory,
     )
 
@@ -149,6 +204,7 @@ def _facts(session: session_pb2.Session) -> list[tuple[str, str]]:
     workspace, turn, lease = session.workspace, session.turn, session.lease
     facts = {
         "session": session.session_id,
+        "state": _state(session),
         "created": _local(session.create_time),
         "profile": session.agent.profile,
         "works in": session.binding.local.directory,
@@ -157,11 +213,21 @@ def _facts(session: session_pb2.Session) -> list[tuple[str, str]]:
         "labels": " ".join(f"{key}={value}" for key, value in sorted(session.labels.items())),
     }
     if session.HasField("turn"):
-        facts["turn"] = f"{turn.turn_id} {state_name(turn.state)}"
+        stopping = " (being stopped)" if turn.stopping else ""
+        facts["turn"] = f"{turn.turn_id} {state_name(turn.state)}{stopping}"
+        facts["asks"] = " ".join(turn.pending_interaction_ids)
         facts["waits"] = turn.waiting_reason
     if session.HasField("lease"):
         facts["driven by"] = f"{lease.holder}, token {lease.token}, until {_local(lease.expire_time)}"
     return [(name, value) for name, value in facts.items() if value]
+
+
+def _state(session: session_pb2.Session) -> str:
+    """Empty for an open one."""
+    if session.state == session_pb2.SESSION_STATE_OPEN:
+        return ""
+    name = session_pb2.SessionState.Name(session.state).removeprefix("SESSION_STATE_")
+    return f"{name} {session.operation.waiting_reason}".strip()
 
 
 def _local(time: Timestamp) -> str:

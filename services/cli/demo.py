@@ -13,7 +13,10 @@ from moorage.session.v1 import session_pb2
 from services.cli.connection import Connection
 from services.cli.failures import CommandFailed
 from services.cli.patience import Patience
+from services.cli.questions import answer as send_answer
+from services.cli.questions import option_of
 from services.cli.records import stored_records
+from services.cli.stopping import settled, stop, told
 from services.cli.transcript import reason_name, state_name
 from services.cli.turns import TurnStream
 from services.common.status import from_rpc_error
@@ -29,12 +32,12 @@ class DemoFailed(CommandFailed):
 
 @dataclass(slots=True)
 class Demo:
-    """A demonstration on running services, whose default directory is `directory`."""
+    """A demonstration on running services."""
 
     connection: Connection
-    directory: Path
     tell: Tell
     session_id: str = ""
+    directory: Path = Path()
     streamed: list[record_pb2.Record] = field(default_factory=list)
 
     async def run(self) -> None:
@@ -43,23 +46,27 @@ class Demo:
         await self.stream_a_turn()
         await self.call_a_tool()
         await self.count()
+        await self.ask_for_approval()
+        await self.stop_and_go_on_warm()
         await self.read_back()
         await self.ask_for_nothing()
+        await self.close()
 
     async def create_session(self) -> None:
         """A session, read back."""
         request = session_pb2.CreateSessionRequest(
             agent=session_pb2.AgentSpec(profile="demo"),
-            approval_policy=turn_pb2.APPROVAL_POLICY_ALLOW,
+            approval_policy=turn_pb2.APPROVAL_POLICY_ASK,
             labels={"made-by": "demo"},
+            provision=session_pb2.WorkspaceProvision(provider="local"),
             wait_ready=True,
         )
         made = await self.connection.sessions.CreateSession(request, metadata=self.connection.metadata)
         self.session_id = made.session.session_id
         session = await self._session()
         check(session.labels["made-by"] == "demo", "the session has its label", session.labels)
-        here = session.binding.local.directory == str(self.directory)
-        check(here, f"the session works in {self.directory}", session.binding)
+        self.directory = Path(session.binding.local.directory)
+        check(self.directory.is_dir(), "its workspace was made", session.binding)
         check(session.workspace.state == "READY", "its workspace is ready", session.workspace)
         self.tell("session", f"{self.session_id} works in {self.directory}")
 
@@ -97,6 +104,45 @@ class Demo:
         check(turn.metadata.previous_turn_id != "", "the turn knows the one before it", turn.metadata)
         self.tell("next turn", f"counted to {counted[-1]}; the transcript equals the agent's own log")
 
+    async def ask_for_approval(self) -> None:
+        """A question to the user: yes runs the tool, no does not."""
+        for word, ran in (("approve", True), ("deny", False)):
+            turn, records = await self._turn(f"ask to run touch {word}.txt", answer=word)
+            closed = [r.body.interaction_closed for r in records if r.body.HasField("interaction_closed")]
+            answered = [c.outcome == record_pb2.INTERACTION_OUTCOME_ANSWERED for c in closed]
+            check(answered == [True], "the question was answered once", closed)
+            check((self.directory / f"{word}.txt").exists() is ran, f"{word} was obeyed", turn.turn_id)
+        self.tell("approval", "the agent asked: approved, the tool ran; denied, it did not")
+
+    async def stop_and_go_on_warm(self) -> None:
+        """A Stop in the middle; the next turn has the same process, which remembers."""
+        await self._turn("remember the harbour is called Moorage")
+        before = await self._identity()
+        stream = TurnStream(self.connection, self.session_id, "count to 100000 every 0.05", Patience())
+        command: session_pb2.Command | None = None
+        ended = session_pb2.Turn()
+        async for event in stream.events():
+            if event.HasField("record"):
+                self.streamed.append(event.record)
+            if command is None and event.record.body.HasField("agent_message"):
+                command = await stop(self.connection, self.session_id, stream.turn_id)
+            if event.HasField("ended"):
+                ended = event.ended
+        check(command is not None, "the turn was stopped while the agent spoke", stream.turn_id)
+        check(ended.state == turn_pb2.TURN_STATE_STOPPED, "the turn is STOPPED", state_name(ended.state))
+        outcome = await settled(self.connection, command or session_pb2.Command())
+        applied = outcome.state == session_pb2.COMMAND_STATE_APPLIED
+        check(applied, "the order was carried out", outcome)
+        check(outcome.runtime_after == turn_pb2.RUNTIME_AFTER_WARM, "the agent stayed", outcome)
+        self.tell("stop", told(outcome))
+        recalled, records = await self._turn("recall")
+        warm = recalled.metadata.resume_kind == turn_pb2.RESUME_KIND_WARM
+        check(warm, "the next turn went on warm", recalled.metadata)
+        check("the harbour is called Moorage" in text_of(records), "the agent remembers", text_of(records))
+        after = await self._identity()
+        check(before == after, "it is the same process and native session", (before, after))
+        self.tell("warm", f"the next turn remembers, in the same agent process ({after})")
+
     async def read_back(self) -> None:
         """The stored transcript against what was streamed."""
         stored = [record async for record in stored_records(self.connection, self.session_id, 0)]
@@ -120,14 +166,38 @@ class Demo:
         else:
             raise DemoFailed("a session that does not exist was found")
 
+    async def close(self) -> None:
+        """The end: agent, lease and workspace are gone; the transcript stays."""
+        request = session_pb2.CloseSessionRequest(session_id=self.session_id, wait=True)
+        closed = await self.connection.sessions.CloseSession(request, metadata=self.connection.metadata)
+        is_closed = closed.session.state == session_pb2.SESSION_STATE_CLOSED
+        check(is_closed, "the session is closed", closed.session.operation)
+        check(not self.directory.exists(), "the workspace that was made for it is gone", self.directory)
+        session = await self._session()
+        check(not session.HasField("lease"), "nobody drives it any more", session.lease)
+        stored = [record async for record in stored_records(self.connection, self.session_id, 0)]
+        check(stored == self.streamed, "its transcript can still be read", len(stored))
+        self.tell("close", f"closed; its workspace is gone, its {len(stored)} records can still be read")
+
+    async def _identity(self) -> str:
+        """Process id and native session of the agent, in its own words."""
+        _, records = await self._turn("who are you")
+        return " ".join(line.strip() for line in text_of(records).splitlines() if "trace" not in line)
+
     async def _session(self) -> session_pb2.Session:
         request = session_pb2.GetSessionRequest(session_id=self.session_id)
         answer = await self.connection.sessions.GetSession(request, metadata=self.connection.metadata)
         return answer.session
 
-    async def _turn(self, prompt: str) -> tuple[session_pb2.Turn, list[record_pb2.Record]]:
+    async def _turn(
+        self, prompt: str, *, answer: str = ""
+    ) -> tuple[session_pb2.Turn, list[record_pb2.Record]]:
         stream = TurnStream(self.connection, self.session_id, prompt, Patience())
-        events = [event async for event in stream.events()]
+        events = []
+        async for event in stream.events():
+            events.append(event)
+            if event.record.body.HasField("interaction_opened"):
+                await self._answer(event.record.body.interaction_opened, answer)
         records = [event.record for event in events if event.HasField("record")]
         turn = events[-1].ended
         seen = f"{state_name(turn.state)} ({reason_name(turn.end_reason)}) {turn.error.message}"
@@ -136,6 +206,12 @@ class Demo:
         check(records[-1].body.HasField("turn_ended"), "the last record is its end", records[-1])
         self.streamed.extend(records)
         return turn, records
+
+    async def _answer(self, asked: record_pb2.InteractionOpened, word: str) -> None:
+        option_id = option_of(list(asked.options), word)
+        if option_id is None:
+            raise DemoFailed(f"the agent does not offer to {word}: {asked.options}")
+        await send_answer(self.connection, self.session_id, asked.interaction_id, option_id)
 
 
 def text_of(records: list[record_pb2.Record]) -> str:

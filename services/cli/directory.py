@@ -46,12 +46,14 @@ async def session_of(
     if found := await _newest(connection, directory):
         return found
     key = directory_key(directory)
+    closed = await _closed(connection, directory)
     request = session_pb2.CreateSessionRequest(
         agent=session_pb2.AgentSpec(profile=profile),
         approval_policy=approval_policy,
         labels={LABEL: key},
         binding=binding_pb2.Binding(local=binding_pb2.LocalBinding(directory=str(directory))),
-        request_id=f"directory-{key}",
+        # After the one that was closed last; two who ask at once make one.
+        request_id=f"directory-{key}-{closed}",
     )
     try:
         created = await connection.sessions.CreateSession(request, metadata=connection.metadata)
@@ -64,6 +66,17 @@ async def session_of(
 
 
 async def _newest(connection: Connection, directory: Path) -> session_pb2.Session | None:
+    """The newest one, unless it is being closed."""
+    newest = await _last(connection, directory)
+    return newest if newest and newest.state == session_pb2.SESSION_STATE_OPEN else None
+
+
+async def _closed(connection: Connection, directory: Path) -> str:
+    newest = await _last(connection, directory)
+    return newest.session_id if newest and newest.state != session_pb2.SESSION_STATE_OPEN else ""
+
+
+async def _last(connection: Connection, directory: Path) -> session_pb2.Session | None:
     request = session_pb2.ListSessionsRequest(labels={LABEL: directory_key(directory)}, page_size=1)
     found = await connection.sessions.ListSessions(request, metadata=connection.metadata)
     return next(iter(found.sessions), None)

@@ -18,6 +18,7 @@ class Exit(IntEnum):
     USAGE = 2
     STOPPED = 3
     LOST = 4
+    AWAITS_ANSWER = 5
     CUT = 6
 
 

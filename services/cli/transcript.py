@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from moorage.common.v1 import content_pb2, record_pb2, turn_pb2
 
@@ -69,19 +69,25 @@ class Transcript:
         self._output.piece(text, style)
 
     def _whole(self, kind: str, body: record_pb2.RecordBody) -> None:
-        if kind == "user_message":
-            self._output.line(_quoted(map(text_of, body.user_message.content)), "bold cyan")
-        elif kind == "tool_call":
-            self._output.line(f"⚙ {body.tool_call.title}", "yellow")
-        elif kind == "tool_update":
-            self._tool_update(body.tool_update)
-        elif kind == "plan":
-            for entry in body.plan.entries:
-                self._output.line(f"{_STEPS.get(entry.status, '·')} {entry.content}", "dim")
-        elif kind == "error":
-            self._error(body.error.error)
-        elif kind == "turn_ended":
-            self._ended(body.turn_ended)
+        show: dict[str, Callable[[], None]] = {
+            "user_message": lambda: self._line(_quoted(map(text_of, body.user_message.content)), "bold cyan"),
+            "tool_call": lambda: self._line(f"⚙ {body.tool_call.title}", "yellow"),
+            "tool_update": lambda: self._tool_update(body.tool_update),
+            "plan": lambda: self._plan(body.plan),
+            "interaction_opened": lambda: self._line(f"? {body.interaction_opened.title}", "bold magenta"),
+            "interaction_closed": lambda: self._line(_settled(body.interaction_closed), "magenta"),
+            "error": lambda: self._error(body.error.error),
+            "turn_ended": lambda: self._ended(body.turn_ended),
+        }
+        if kind in show:
+            show[kind]()
+
+    def _line(self, text: str, style: str) -> None:
+        self._output.line(text, style)
+
+    def _plan(self, plan: record_pb2.Plan) -> None:
+        for entry in plan.entries:
+            self._line(f"{_STEPS.get(entry.status, '·')} {entry.content}", "dim")
 
     def _tool_update(self, update: record_pb2.ToolUpdate) -> None:
         for item in update.content:
@@ -100,6 +106,11 @@ class Transcript:
         self._told = ""
         told = f"— {state_name(ended.state)} ({reason_name(ended.end_reason)})"
         self._output.line(told, "dim" if ended.state == turn_pb2.TURN_STATE_COMPLETED else "red")
+
+
+def _settled(closed: record_pb2.InteractionClosed) -> str:
+    outcome = record_pb2.InteractionOutcome.Name(closed.outcome).removeprefix("INTERACTION_OUTCOME_")
+    return f"  {outcome.lower()} {closed.option_id}".rstrip()
 
 
 def _quoted(texts: Iterable[str]) -> str:

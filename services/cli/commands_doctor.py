@@ -1,0 +1,126 @@
+"""`moorage doctor`: says in one line each what works here and what does not."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import shutil
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import grpc
+import typer
+from grpc_health.v1 import health_pb2
+from moorage.owner.v1 import lease_pb2
+from moorage.owner.v1.lease_pb2_grpc import LeaseServiceStub
+
+from services.cli.app import Context, JsonOption, run
+from services.cli.exits import Exit
+from services.cli.failures import CommandFailed
+from services.cli.postgres_home import EmbeddedPostgresError, find_home
+from services.cli.state import Running, find_running, state_directory
+from services.common.channels import open_channel
+
+_TIMEOUT = 3.0
+_LEAST_FREE = 512 * 1024 * 1024
+_MINIMUM = (3, 11)
+
+Check = Callable[[], Awaitable[str]]
+
+
+class Unwell(CommandFailed):
+    """Something is missing or does not work."""
+
+
+def doctor(context: typer.Context, _json: JsonOption = False) -> None:
+    """Check this machine, and the services of the `up` around this directory."""
+    options: Context = context.obj
+
+    async def work() -> Exit:
+        healthy = True
+        for name, check in _checks(Path.cwd()).items():
+            try:
+                told, works = await check(), True
+            except (Unwell, EmbeddedPostgresError, OSError, grpc.aio.AioRpcError) as error:
+                told, works = _why(error), False
+            healthy &= works
+            if options.output.as_json:
+                options.output.document({"check": name, "ok": works, "text": told})
+            else:
+                options.output.piece("✓ " if works else "✗ ", "green" if works else "red")
+                options.output.line(f"{name:<10} {told}")
+        return Exit.COMPLETED if healthy else Exit.FAILED
+
+    run(options.output, work)
+
+
+def _checks(directory: Path) -> dict[str, Check]:
+    state = state_directory(directory)
+    checks: dict[str, Check] = {
+        "python": _python,
+        "disk": lambda: _disk(state),
+        "postgres": lambda: _postgres(state),
+    }
+    running = find_running(directory)
+    if running is None:
+        checks["services"] = _not_running
+        return checks
+    for service in ("owner", "workspace", "session", "runner"):
+        checks[service] = lambda service=service: _serves(getattr(running, service))  # type: ignore[misc]
+    checks["agents"] = lambda: _agents(running)
+    return checks
+
+
+async def _python() -> str:
+    if sys.version_info < _MINIMUM:
+        raise Unwell(f"Python {platform.python_version()} is too old; 3.11 is needed")
+    return platform.python_version()
+
+
+async def _disk(state: Path) -> str:
+    place = next(parent for parent in (state, *state.parents) if parent.exists())
+    free = shutil.disk_usage(place).free
+    if free < _LEAST_FREE:
+        raise Unwell(f"only {free // 2**20} MiB are free in {place}")
+    return f"{free // 2**30} GiB free in {place}"
+
+
+async def _postgres(state: Path) -> str:
+    home = await asyncio.to_thread(find_home, state / "postgres")
+    return f"the embedded PostgreSQL can keep its data in {home.path}"
+
+
+async def _not_running() -> str:
+    return "none run for this directory; `moorage up` starts them"
+
+
+async def _serves(address: str) -> str:
+    async with open_channel(address) as channel:
+        check = channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+            response_deserializer=health_pb2.HealthCheckResponse.FromString,
+        )
+        answer = await check(health_pb2.HealthCheckRequest(service="ready"), timeout=_TIMEOUT)
+    if answer.status != health_pb2.HealthCheckResponse.SERVING:
+        raise Unwell(f"{address} answers, but is not ready; its log says why")
+    return f"serves on {address}"
+
+
+async def _agents(running: Running) -> str:
+    async with open_channel(running.owner) as channel:
+        request = lease_pb2.ListLeasesRequest(prefix="runners/", live_only=True)
+        answer = await LeaseServiceStub(channel).ListLeases(request, timeout=_TIMEOUT)
+    profiles = sorted(
+        {name for lease in answer.leases for name in lease.labels["profiles"].split(",") if name}
+    )
+    if not profiles:
+        raise Unwell("no live runner offers an agent profile")
+    return f"profiles {', '.join(profiles)} on {len(answer.leases)} runner(s)"
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return str(error)

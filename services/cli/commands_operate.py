@@ -1,0 +1,155 @@
+"""`moorage lease …` and `moorage workspace …`: looks behind the session service, for operators."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from google.protobuf.timestamp_pb2 import Timestamp
+from moorage.owner.v1 import lease_pb2
+from moorage.owner.v1.lease_pb2_grpc import LeaseServiceStub
+from moorage.workspace.v1 import workspace_pb2
+from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceStub
+
+from services.cli.app import Context, JsonOption, run
+from services.cli.exits import Exit
+from services.cli.operators import channel_to
+
+if TYPE_CHECKING:
+    from moorage.owner.v1.lease_pb2_grpc import LeaseServiceAsyncStub
+
+_PAGE = 1000
+
+lease_app = typer.Typer(no_args_is_help=True, help="Leases: who drives what.")
+workspace_app = typer.Typer(no_args_is_help=True, help="Workspaces.")
+
+OwnerOption = Annotated[
+    str,
+    typer.Option(
+        "--owner-address",
+        envvar="MOORAGE_OWNER_ADDRESS",
+        metavar="HOST:PORT",
+        help="The owner service. Default: that of the `up` around this directory.",
+    ),
+]
+WorkspaceOption = Annotated[
+    str,
+    typer.Option(
+        "--workspace-address",
+        envvar="MOORAGE_WORKSPACE_ADDRESS",
+        metavar="HOST:PORT",
+        help="The workspace service. Default: that of the `up` around this directory.",
+    ),
+]
+
+
+@lease_app.command("list")
+def list_leases(
+    context: typer.Context,
+    prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="E.g. `runners/`.")] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Also those that have ended.")] = False,
+    owner: OwnerOption = "",
+    _json: JsonOption = False,
+) -> None:
+    """List leases in force."""
+    options: Context = context.obj
+
+    async def work() -> Exit:
+        async with channel_to("owner", owner) as channel:
+            leases = await _leases(LeaseServiceStub(channel), prefix, live_only=not everything)
+        if options.output.as_json:
+            for lease in leases:
+                options.output.message(lease)
+        else:
+            options.output.table(map(_lease_row, leases), ("lease", "token", "until", "held by"))
+        return Exit.COMPLETED
+
+    run(options.output, work)
+
+
+@lease_app.command("get")
+def get_lease(
+    context: typer.Context,
+    resource: Annotated[
+        str, typer.Argument(metavar="RESOURCE", help="E.g. `projects/default/sessions/…`; or a session's id.")
+    ],
+    owner: OwnerOption = "",
+    _json: JsonOption = False,
+) -> None:
+    """Show a lease, also one that has ended."""
+    options: Context = context.obj
+    name = resource if "/" in resource else f"projects/{options.project}/sessions/{resource}"
+
+    async def work() -> Exit:
+        async with channel_to("owner", owner) as channel:
+            answer = await LeaseServiceStub(channel).GetLease(lease_pb2.GetLeaseRequest(resource=name))
+        if options.output.as_json:
+            options.output.message(answer.lease)
+        else:
+            options.output.table(_lease_facts(answer.lease))
+        return Exit.COMPLETED
+
+    run(options.output, work)
+
+
+@workspace_app.command("list")
+def list_workspaces(
+    context: typer.Context, workspace: WorkspaceOption = "", _json: JsonOption = False
+) -> None:
+    """List the project's workspaces."""
+    options: Context = context.obj
+
+    async def work() -> Exit:
+        async with channel_to("workspace", workspace) as channel:
+            request = workspace_pb2.ListWorkspacesRequest(project=options.project, page_size=_PAGE)
+            page = await WorkspaceServiceStub(channel).ListWorkspaces(request)
+        if options.output.as_json:
+            for found in page.workspaces:
+                options.output.message(found)
+        else:
+            columns = ("workspace", "session", "state", "root")
+            options.output.table(map(_workspace_row, page.workspaces), columns)
+        if page.next_page_token:
+            options.output.hint(f"there are more than {_PAGE}")
+        return Exit.COMPLETED
+
+    run(options.output, work)
+
+
+async def _leases(stub: LeaseServiceAsyncStub, prefix: str, *, live_only: bool) -> list[lease_pb2.Lease]:
+    request = lease_pb2.ListLeasesRequest(prefix=prefix, live_only=live_only, page_size=_PAGE)
+    leases: list[lease_pb2.Lease] = []
+    while True:
+        page = await stub.ListLeases(request)
+        leases.extend(page.leases)
+        request.page_token = page.next_page_token
+        if not page.next_page_token:
+            return leases
+
+
+def _lease_row(lease: lease_pb2.Lease) -> tuple[str, ...]:
+    return lease.resource, str(lease.token), _local(lease.expire_time), lease.holder
+
+
+def _lease_facts(lease: lease_pb2.Lease) -> list[tuple[str, str]]:
+    facts = {
+        "lease": lease.resource,
+        "held by": lease.holder,
+        "token": str(lease.token),
+        "live": "yes" if lease.live else "no",
+        "since": _local(lease.acquire_time),
+        "until": _local(lease.expire_time),
+        "endpoint": lease.endpoint,
+        "labels": " ".join(f"{key}={value}" for key, value in sorted(lease.labels.items())),
+    }
+    return [(name, value) for name, value in facts.items() if value]
+
+
+def _workspace_row(workspace: workspace_pb2.Workspace) -> tuple[str, ...]:
+    state = workspace_pb2.WorkspaceState.Name(workspace.state).removeprefix("WORKSPACE_STATE_")
+    return workspace.workspace_id, workspace.session_id, state, workspace.root
+
+
+def _local(time: Timestamp) -> str:
+    return time.ToDatetime(UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")

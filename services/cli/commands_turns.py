@@ -1,0 +1,123 @@
+"""`moorage stop` and `moorage answer`: what can be said to a turn in progress."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from moorage.common.v1 import record_pb2
+from moorage.session.v1 import session_pb2
+
+from services.cli.app import Context, JsonOption, call
+from services.cli.connection import Connection
+from services.cli.directory import find_session
+from services.cli.exits import Exit
+from services.cli.failures import CommandFailed
+from services.cli.questions import answer as send_answer
+from services.cli.questions import option_of
+from services.cli.stopping import settled, told
+from services.cli.stopping import stop as send_stop
+
+SessionArgument = Annotated[
+    str, typer.Argument(metavar="[SESSION]", help="The session. Default: that of this directory.")
+]
+
+
+class NothingRuns(CommandFailed):
+    """There is no turn to stop."""
+
+
+class NoQuestion(CommandFailed):
+    """There is no such question, or more than one."""
+
+
+class NotOffered(CommandFailed):
+    """The agent does not offer this answer."""
+
+    exit = Exit.USAGE
+
+
+def stop(
+    context: typer.Context,
+    session: SessionArgument = "",
+    turn: Annotated[str, typer.Option(metavar="TURN", help="The turn. Default: the one in progress.")] = "",
+    wait: Annotated[bool, typer.Option(help="Wait until the turn has ended.")] = True,
+    _json: JsonOption = False,
+) -> None:
+    """Stop a turn. The order names the turn, so it never hits another one."""
+    options: Context = context.obj
+
+    async def work(connection: Connection) -> Exit:
+        session_id = session or (await find_session(connection, Path.cwd())).session_id
+        turn_id = turn or await _turn_in_progress(connection, session_id)
+        command = await send_stop(connection, session_id, turn_id)
+        if wait:
+            command = await settled(connection, command)
+        if options.output.as_json:
+            options.output.message(command)
+        else:
+            options.output.line(told(command))
+        return Exit.COMPLETED
+
+    call(options, work)
+
+
+def answer(
+    context: typer.Context,
+    word: Annotated[str, typer.Argument(metavar="ANSWER", help="`approve`, `deny`, or an option's id.")],
+    session: SessionArgument = "",
+    question: Annotated[
+        str, typer.Option(metavar="QUESTION", help="Which question. Default: the only one that waits.")
+    ] = "",
+    _json: JsonOption = False,
+) -> None:
+    """Answer the agent's question."""
+    options: Context = context.obj
+
+    async def work(connection: Connection) -> Exit:
+        session_id = session or (await find_session(connection, Path.cwd())).session_id
+        asked = _only(await pending(connection, session_id), question)
+        option_id = option_of(list(asked.options), word)
+        if option_id is None:
+            raise NotOffered(f"{word} is not offered", hint=_offered(asked))
+        await send_answer(connection, session_id, asked.interaction_id, option_id)
+        if options.output.as_json:
+            options.output.document({"interactionId": asked.interaction_id, "optionId": option_id})
+        else:
+            options.output.line(f"{asked.title}: {option_id}")
+        return Exit.COMPLETED
+
+    call(options, work)
+
+
+async def pending(connection: Connection, session_id: str) -> list[session_pb2.Interaction]:
+    """The questions that wait, oldest first."""
+    request = session_pb2.ListInteractionsRequest(session_id=session_id, pending_only=True, page_size=1000)
+    found = await connection.sessions.ListInteractions(request, metadata=connection.metadata)
+    return list(found.interactions)
+
+
+async def _turn_in_progress(connection: Connection, session_id: str) -> str:
+    request = session_pb2.GetSessionRequest(session_id=session_id)
+    answered = await connection.sessions.GetSession(request, metadata=connection.metadata)
+    if not answered.session.HasField("turn"):
+        raise NothingRuns(f"no turn is in progress in {session_id}")
+    return answered.session.turn.turn_id
+
+
+def _only(waiting: list[session_pb2.Interaction], question: str) -> session_pb2.Interaction:
+    found = [asked for asked in waiting if question in ("", asked.interaction_id)]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(f"{asked.interaction_id} ({asked.title})" for asked in waiting)
+    if found:
+        raise NoQuestion("several questions wait", hint=f"name one with --question: {names}")
+    raise NoQuestion("no such question waits" if question else "no question waits", hint=names)
+
+
+def _offered(asked: session_pb2.Interaction) -> str:
+    def shown(option: record_pb2.InteractionOption) -> str:
+        return f"{option.option_id} ({option.name})"
+
+    return "offered: " + ", ".join(map(shown, asked.options))

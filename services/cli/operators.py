@@ -1,0 +1,34 @@
+"""Where operators' commands find the services that are not for clients."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+
+from services.cli.failures import CommandFailed
+from services.cli.state import find_running
+from services.common.channels import open_channel
+
+
+class NoAddress(CommandFailed):
+    """It is not known where the service is."""
+
+
+@asynccontextmanager
+async def channel_to(service: str, address: str) -> AsyncIterator[grpc.aio.Channel]:
+    """A channel to the address, else to the service of the `up` around this directory. Raises NoAddress."""
+    running = None if address else find_running(Path.cwd())
+    target = address or (getattr(running, service) if running else "")
+    if not target:
+        raise NoAddress(
+            f"no `moorage up` runs here, so where is the {service} service?",
+            hint=f"--{service}-address or MOORAGE_{service.upper()}_ADDRESS names it",
+        )
+    channel = open_channel(target)
+    try:
+        yield channel
+    finally:
+        await channel.close()

@@ -1,0 +1,118 @@
+"""The agent's questions, asked where the turn is watched."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+
+import grpc
+from moorage.common.v1 import record_pb2
+from moorage.session.v1 import session_pb2
+
+from services.cli.connection import Connection
+from services.cli.output import Output
+from services.common.status import from_rpc_error
+
+_APPROVING = ("allow_once", "allow_always")
+_DENYING = ("reject_once", "reject_always")
+_LATE = "INTERACTION_NOT_PENDING"
+
+
+def has_terminal() -> bool:
+    """Whether somebody can be asked here."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def option_of(options: list[record_pb2.InteractionOption], word: str) -> str | None:
+    """The option that `approve`, `deny`, a number from 1 or an option's own id means; None for none."""
+    kinds = {"approve": _APPROVING, "y": _APPROVING, "deny": _DENYING, "n": _DENYING}.get(word.lower(), ())
+    for kind in kinds:
+        for option in options:
+            if option.kind == kind:
+                return option.option_id
+    if word.isascii() and word.isdigit() and 0 < int(word) <= len(options):
+        return options[int(word) - 1].option_id
+    return next((option.option_id for option in options if option.option_id == word), None)
+
+
+async def confirmed(question: str) -> bool:
+    """Ask on the terminal; anything but yes is no, and so is another Ctrl-C."""
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    with contextlib.suppress(asyncio.CancelledError):
+        async with _lines() as lines:
+            return (await lines.readline()).strip().lower() in (b"y", b"yes", b"s", b"stop")
+    return False
+
+
+async def answer(connection: Connection, session_id: str, interaction_id: str, option_id: str) -> None:
+    """Answer a question; raises the call's error."""
+    request = session_pb2.AnswerInteractionRequest(
+        session_id=session_id, interaction_id=interaction_id, option_id=option_id
+    )
+    await connection.sessions.AnswerInteraction(request, metadata=connection.metadata)
+
+
+class Asker:
+    """Asks each question on the terminal, beside the stream, and forgets those that are settled elsewhere."""
+
+    def __init__(self, connection: Connection, session_id: str, output: Output) -> None:
+        """Nothing is asked before `see` is told of a question."""
+        self._connection = connection
+        self._session_id = session_id
+        self._output = output
+        self._asked: dict[str, asyncio.Task[None]] = {}
+        self._turn = asyncio.Lock()
+
+    def see(self, body: record_pb2.RecordBody) -> None:
+        """Follow a record: a question opens, or closes."""
+        if body.HasField("interaction_opened"):
+            opened = body.interaction_opened
+            self._asked[opened.interaction_id] = asyncio.create_task(self._ask(opened))
+        elif body.HasField("interaction_closed"):
+            task = self._asked.pop(body.interaction_closed.interaction_id, None)
+            if task is not None:
+                task.cancel()
+
+    async def close(self) -> None:
+        """Ask no more."""
+        tasks = list(self._asked.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _ask(self, opened: record_pb2.InteractionOpened) -> None:
+        async with self._turn, _lines() as lines:
+            options = list(opened.options)
+            for number, option in enumerate(options, start=1):
+                self._output.line(f"  {number} {option.name}", "bold magenta")
+            while True:
+                self._output.piece("answer (number, y or n): ", "bold magenta")
+                option_id = option_of(options, (await lines.readline()).decode(errors="replace").strip())
+                if option_id is not None:
+                    break
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._send(opened.interaction_id, option_id)
+
+    async def _send(self, interaction_id: str, option_id: str) -> None:
+        try:
+            await answer(self._connection, self._session_id, interaction_id, option_id)
+        except grpc.aio.AioRpcError as error:
+            told = from_rpc_error(error)
+            if told.reason_name != _LATE:
+                self._output.error(str(told))
+
+
+@contextlib.asynccontextmanager
+async def _lines() -> AsyncIterator[asyncio.StreamReader]:
+    """Lines of the terminal, without a thread that would keep the program alive."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    terminal = open("/dev/tty", "rb", buffering=0)  # noqa: ASYNC230, SIM115, PTH123 (closed by the transport)
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), terminal)
+    try:
+        yield reader
+    finally:
+        transport.close()
