@@ -17,7 +17,9 @@ from moorage.session.v1 import session_pb2
 
 from services.common.channels import open_channel
 from services.common.errors import FailedPrecondition, InvalidArgument, NotFound
+from services.session import close_steps
 from tests.conditions import eventually
+from tests.fakes import Gate
 from tests.session.clients import Client
 from tests.session.desks import Desk, Holder
 from tests.session.fake_runners import FakeRunner, fake_runner
@@ -193,6 +195,18 @@ async def test_nothing_new_begins_while_it_waits_for_its_holder(stage: Stage) ->
     closed = await stage.client.close("s1", wait=True, request_id="r1")
     assert closed.state == CLOSED
     await _check_refused(stage.client, "CLOSED")
+
+
+async def test_a_runtime_that_takes_long_to_end_is_waited_for(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(close_steps, "_END", 0.1)
+    gate = stage.runner.end_act = Gate()
+    await stage.client.close("s1")
+    await eventually(partial(_waits_for, stage.client, "is ending the session's runtime"))
+    stage.runner.end_act = stage.end
+    assert (await stage.client.close("s1", wait=True)).state == CLOSED
+    assert gate.reached.is_set()
 
 
 async def test_holders_that_cannot_be_told_are_waited_for(client: Client, places: Places) -> None:
