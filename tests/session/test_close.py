@@ -209,6 +209,19 @@ async def test_a_runtime_that_takes_long_to_end_is_waited_for(
     assert gate.reached.is_set()
 
 
+async def test_a_turn_whose_holder_is_gone_is_lost_and_the_session_closes(
+    client: Client, desk: Desk, places: Places
+) -> None:
+    await client.create(session_id="s1")
+    async with open_channel(places.owner_address) as owner:
+        await Taker(owner).session("s1", "gone/1", endpoint=NOWHERE, ttl=2.0)
+        await desk.turn("t1")
+        await desk.holder(name="gone/1").begin()
+        assert (await client.close("s1", wait=True)).state == CLOSED
+    turn = await client.get_turn("s1", "t1")
+    assert (turn.state, turn.end_reason) == (turn_pb2.TURN_STATE_LOST, turn_pb2.END_REASON_LEASE_LOST)
+
+
 async def test_holders_that_cannot_be_told_are_waited_for(client: Client, places: Places) -> None:
     """A runner out of reach, and a replica of the service itself that ends a lost turn."""
     told = {"runner": "drives the session: runner is unavailable", "service": "holds the session"}
