@@ -5,6 +5,7 @@ Each may have been done before, by this replica or another one, and may be done 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC
@@ -29,6 +30,8 @@ from services.session.turns import EndReason, Turn
 # A turn that is being stopped, and a directory that is being removed, are looked at so often.
 _LOOK: Final = 0.5
 _ANSWER: Final = 3.0
+# Ending an agent may take longer than an attempt; it goes on in its runner, and is asked about again.
+_END: Final = 3.0
 _REMOVAL: Final = 1.5
 
 
@@ -83,7 +86,10 @@ class CloseSteps:
 
     async def _order_end(self, claim: CloseClaim, driver: lease_pb2.Lease) -> None:
         try:
-            await self.runners.end_runtime(driver.endpoint, *claim.key)
+            async with asyncio.timeout(_END):
+                await self.runners.end_runtime(driver.endpoint, *claim.key)
+        except TimeoutError:
+            raise NotYet(f"{_who(driver)} is ending the session's runtime", _LOOK) from None
         except MoorageError as error:
             raise NotYet(f"{_who(driver)} drives the session: {error}") from error
 

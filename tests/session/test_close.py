@@ -17,7 +17,9 @@ from moorage.session.v1 import session_pb2
 
 from services.common.channels import open_channel
 from services.common.errors import FailedPrecondition, InvalidArgument, NotFound
+from services.session import close_steps
 from tests.conditions import eventually
+from tests.fakes import Gate
 from tests.session.clients import Client
 from tests.session.desks import Desk, Holder
 from tests.session.fake_runners import FakeRunner, fake_runner
@@ -193,6 +195,31 @@ async def test_nothing_new_begins_while_it_waits_for_its_holder(stage: Stage) ->
     closed = await stage.client.close("s1", wait=True, request_id="r1")
     assert closed.state == CLOSED
     await _check_refused(stage.client, "CLOSED")
+
+
+async def test_a_runtime_that_takes_long_to_end_is_waited_for(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(close_steps, "_END", 0.1)
+    gate = stage.runner.end_act = Gate()
+    await stage.client.close("s1")
+    await eventually(partial(_waits_for, stage.client, "is ending the session's runtime"))
+    stage.runner.end_act = stage.end
+    assert (await stage.client.close("s1", wait=True)).state == CLOSED
+    assert gate.reached.is_set()
+
+
+async def test_a_turn_whose_holder_is_gone_is_lost_and_the_session_closes(
+    client: Client, desk: Desk, places: Places
+) -> None:
+    await client.create(session_id="s1")
+    async with open_channel(places.owner_address) as owner:
+        await Taker(owner).session("s1", "gone/1", endpoint=NOWHERE, ttl=2.0)
+        await desk.turn("t1")
+        await desk.holder(name="gone/1").begin()
+        assert (await client.close("s1", wait=True)).state == CLOSED
+    turn = await client.get_turn("s1", "t1")
+    assert (turn.state, turn.end_reason) == (turn_pb2.TURN_STATE_LOST, turn_pb2.END_REASON_LEASE_LOST)
 
 
 async def test_holders_that_cannot_be_told_are_waited_for(client: Client, places: Places) -> None:
