@@ -54,6 +54,11 @@ class Watching:
         """Records of a session were committed."""
         self._hub.changed(SessionKey(project, session_id))
 
+    async def check_cursor(self, project: str, session_id: str, after_seq: int) -> None:
+        """Refuse a seq that nobody can have seen. Raises SessionNotFound, CursorOutOfRange."""
+        if after_seq:
+            await self._records.page(project, session_id, after_seq, limit=1)
+
     async def watch_session(
         self, project: str, session_id: str, after_seq: int
     ) -> AsyncGenerator[Record | Heartbeat, None]:
