@@ -79,6 +79,11 @@ class Watching:
                 await subscription.bell.wait(min(left, self._poll))
             return item
 
+    async def check_cursor(self, project: str, session_id: str, after_seq: int) -> None:
+        """Refuse a seq that nobody can have seen. Raises SessionNotFound, CursorOutOfRange."""
+        if after_seq:
+            await self._records.page(project, session_id, after_seq, limit=1)
+
     async def watch_session(
         self, project: str, session_id: str, after_seq: int
     ) -> AsyncGenerator[Record | Heartbeat, None]:

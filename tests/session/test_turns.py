@@ -217,14 +217,18 @@ async def test_only_the_turns_own_records_are_streamed(client: Client, holder: H
         assert len(records) == 3
 
 
-async def test_a_cursor_beyond_the_last_record_is_refused(client: Client) -> None:
+async def test_a_cursor_beyond_the_last_record_is_refused_before_a_turn_is_admitted(
+    client: Client, database_url: str
+) -> None:
     await client.create(session_id="s1")
+    before = await counts(database_url)
     with pytest.raises(OutOfRange) as refusal:
         _ = [event async for event in client.run("s1", after_seq=99)]
     assert refusal.value.reason == ErrorReason.ERROR_REASON_CURSOR_OUT_OF_RANGE
     with pytest.raises(InvalidArgument) as negative:
         await first(client.run("s1", after_seq=-1))
     assert [violation.field for violation in negative.value.violations] == ["after_seq"]
+    assert await counts(database_url) == before
 
 
 async def test_a_turn_of_another_project_is_not_found(client: Client, channel: grpc.aio.Channel) -> None:

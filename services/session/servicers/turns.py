@@ -58,6 +58,7 @@ class TurnMethods:
             raise InvalidArgument.of("after_seq", "must not be negative")
         request_id = check_request_id(request.request_id)
         key = key_of("RunTurn", project, draft.session_id, request_id, request, ignoring="after_seq")
+        await self._watching.check_cursor(project, draft.session_id, request.after_seq)
         turn = await self._start(draft, key)
         yield session_pb2.RunTurnResponse(admitted=convert.turn(turn))
         events = self._watching.watch_turn(project, turn.session_id, turn.turn_id, request.after_seq)
