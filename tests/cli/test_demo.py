@@ -14,7 +14,20 @@ from tests.conditions import eventually
 
 pytestmark = pytest.mark.timeout(180)
 
-STEPS = ["services", "session", "turn", "tool call", "next turn", "transcript", "error", "end"]
+STEPS = [
+    "services",
+    "session",
+    "turn",
+    "tool call",
+    "next turn",
+    "approval",
+    "stop",
+    "warm",
+    "transcript",
+    "error",
+    "close",
+    "end",
+]
 
 
 @pytest.fixture
