@@ -79,6 +79,10 @@ class Errands:
         task.add_done_callback(mark_retrieved)
         return task
 
+    def said(self, terminal_id: str) -> str:
+        """The last that a command of this turn said; empty for an unknown terminal."""
+        return self._site.terminals.said(terminal_id) if self._site else ""
+
     async def close(self) -> None:
         """Serve nothing more; returns when all commands are dead, or the hold knows that they may not be."""
         if site := await self._leave():

@@ -22,6 +22,7 @@ from services.runner.acp.records import asked_tool, to_body
 from services.runner.acp.requests import ClientRequest
 from services.runner.approvals import choose
 from services.runner.asking import Asking
+from services.runner.displays import Displays
 from services.runner.errands import Errands
 from services.runner.interrupts import background
 from services.runner.limits import LimitWatch
@@ -51,6 +52,7 @@ class TurnListener:
         self._text = Coalescer(records.add, clock)
         self._asking = asking
         self._errands = errands
+        self._displays = Displays(errands.said)
         self._titles: dict[str, str] = {}
 
     @asynccontextmanager
@@ -70,6 +72,7 @@ class TurnListener:
         if body is not None:
             self._limits.count(body)
             self._note_title(body)
+            self._displays.fill(body)
             await self._text.put(body)
 
     async def on_permission(self, request: PermissionRequest) -> Awaitable[PermissionOutcome]:

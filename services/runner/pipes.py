@@ -99,3 +99,10 @@ class TextTail:
                 cut += 1
             del self._bytes[:cut]
             self.truncated = True
+
+
+def last_of(text: str, max_bytes: int) -> str:
+    """The last characters of a text that have at most so many bytes."""
+    tail = TextTail(max_bytes)
+    tail.add(text.encode())
+    return tail.text

@@ -15,17 +15,19 @@ from services.common.clock import Clock
 from services.common.telemetry import current_traceparent
 from services.common.validation import mint_id
 from services.fencing.leases import HeldLease
-from services.runner.acp.errors import INTERNAL_ERROR, INVALID_REQUEST, RESOURCE_NOT_FOUND
+from services.runner.acp.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, RESOURCE_NOT_FOUND
 from services.runner.acp.lines import Message
 from services.runner.acp.rpc import RequestError
 from services.runner.clients.processes import Process, ProcessEnd, Processes
 from services.runner.files import absolute
 from services.runner.interrupts import time_limit
-from services.runner.pipes import TextTail
+from services.runner.pipes import TextTail, last_of
 from services.runner.places import Place
 
 MAX_TERMINALS: Final = 16
 MAX_OUTPUT_BYTES: Final = 1024 * 1024
+MAX_SAID_BYTES: Final = 64 * 1024
+MAX_START_BYTES: Final = 1024 * 1024
 # After a KILL only the workspace itself can be late.
 _KILL_TIMEOUT: Final = 5.0
 
@@ -111,6 +113,13 @@ class Terminals:
         # Tasks of their own, so that a caller who goes away leaves no command of which nobody knows.
         self._closings: dict[asyncio.Task[None], Terminal] = {}
         self._all_dead = True
+        # What released ones said, for the transcript.
+        self._said: dict[str, str] = {}
+
+    def said(self, terminal_id: str) -> str:
+        """The last that a command said, also of a released one; empty for an unknown one."""
+        terminal = self._terminals.get(terminal_id)
+        return last_of(terminal.output.text, MAX_SAID_BYTES) if terminal else self._said.get(terminal_id, "")
 
     async def create(self, request: schema.CreateTerminalRequest) -> Message:
         """Start a command; without arguments it is a line for the shell."""
@@ -174,6 +183,9 @@ class Terminals:
         raise RequestError(RESOURCE_NOT_FOUND, f"there is no terminal {terminal_id}")
 
     def _close(self, terminal_id: str) -> asyncio.Task[None]:
+        self._said[terminal_id] = self.said(terminal_id)
+        if len(self._said) > MAX_TERMINALS:
+            del self._said[next(iter(self._said))]
         terminal = self._terminals.pop(terminal_id)
         closing = asyncio.create_task(self._see_dead(terminal))
         self._closings[closing] = terminal
@@ -202,7 +214,7 @@ class Terminals:
         if traceparent := current_traceparent():
             variables["TRACEPARENT"] = traceparent
         variables |= {variable.name: variable.value for variable in request.env or ()}
-        return ExecStart(
+        start = ExecStart(
             grant=self._lease.grant,
             project=self._place.project,
             workspace_id=self._place.workspace_id,
@@ -211,6 +223,11 @@ class Terminals:
             environment=variables,
             inherit_environment=self._surroundings.inherited,
         )
+        if (size := start.ByteSize()) > MAX_START_BYTES:
+            raise RequestError(
+                INVALID_PARAMS, f"the command has {size} bytes, at most {MAX_START_BYTES} can be sent"
+            )
+        return start
 
 
 def _command(request: schema.CreateTerminalRequest) -> list[str]:

@@ -68,6 +68,6 @@ class NotADirectory(FailedPrecondition):
 
 
 class FileAccessFailed(FailedPrecondition):
-    """{path}: {cause}"""
+    """{cause}: {path}"""
 
     reason = ErrorReason.ERROR_REASON_FILE_ACCESS_FAILED

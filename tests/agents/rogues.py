@@ -304,6 +304,7 @@ def uses_terminals(prompt: dict[str, Any]) -> None:
     told["released"] = call("terminal/release", terminalId=long)
     told["gone"] = call("terminal/output", terminalId=long)
     told["missing"] = call("terminal/create", command="/no/such/program", args=["x"])
+    told["long"] = call("terminal/create", command="echo", args=["x" * 100_000] * 11)
     told["outside"] = call("terminal/create", command="true", cwd="/")
     told["relative"] = call("terminal/create", command="true", cwd="sub")
     chunk(json.dumps(told))

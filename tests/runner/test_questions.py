@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from acp import schema
@@ -15,10 +16,14 @@ from services.runner.acp.asked import to_question
 from services.runner.acp.messages import PermissionRequest
 from services.runner.acp.rpc import RequestError
 from services.runner.answers import Answers
+from services.runner.asking import Asking
 from services.runner.endings import TurnFailed, TurnStopped
 from services.runner.executions import Executions
+from services.runner.interrupts import background
 from services.runner.limits import LimitWatch
 from services.runner.questions import WAITS_FOR_AGENT, WITHDRAWN, Decision, Question, Questions
+from services.runner.records import RecordBuffer
+from tests.runner.samples import message
 
 ANSWERED = Decision(InteractionOutcome.INTERACTION_OUTCOME_ANSWERED, "yes")
 EXPIRED = Decision(InteractionOutcome.INTERACTION_OUTCOME_EXPIRED)
@@ -112,6 +117,22 @@ async def test_a_turn_that_is_to_end_takes_no_answers() -> None:
     execution.work.interrupt(TurnStopped(EndReason.END_REASON_USER_STOP))
     assert answers.deliver("p", "s", "t", "i2", ANSWERED)
     assert (await first.answer, await second.answer) == ("yes", None)
+
+
+async def test_while_a_turn_is_to_end_no_question_opens() -> None:
+    execution = Executions(ManualClock(), capacity=1).register("p", "s", "t", "")
+    records = RecordBuffer(lambda: None)
+    no_journal: Any = None
+    asking = Asking(no_journal, records, execution)
+    unstored = await asking.ask(question("i1").opened)
+    await records.add(message("behind it"))
+    execution.work.interrupt(TurnStopped(EndReason.END_REASON_USER_STOP))
+    late = await asking.ask(question("i2").opened)
+    assert (late.done(), late.result()) == (True, None)
+    async with background(asking.store()):
+        assert await unstored is None
+    assert [record.turn_seq for record in iter(records.take, None)] == [1]
+    assert records.last_turn_seq == 1
 
 
 def test_a_question_has_the_agents_options() -> None:

@@ -31,14 +31,11 @@ async def test_a_command_runs_in_a_terminal_of_the_client(stack: Stack, talks: T
     said = await talks.said("s", "t")
     assert said == "The command ended with exit code 3.\nThe command ended with signal SIGKILL.\n"
     updates = [record.body.tool_update for record in await talks.records("s", "t")]
-    shown = [update for update in updates if update.content and update.content[0].terminal_id]
-    assert len(shown) == 2
-    failed = [
-        update.content[0].block.text.text
-        for update in updates
-        if update.status == ToolCallStatus.TOOL_CALL_STATUS_FAILED
-    ]
-    assert failed == [f"hello\n{root}\n", ""]
+    shown = [update.content[0].terminal_id for update in updates if update.content]
+    assert len(set(shown)) == 2
+    failed = [update for update in updates if update.status == ToolCallStatus.TOOL_CALL_STATUS_FAILED]
+    texts = [[item.block.text.text for item in update.content] for update in failed]
+    assert texts == [["", f"hello\n{root}\n"], [""]]
 
 
 async def test_all_that_terminals_can_do(stack: Stack, talks: Talks, root: Path, tmp_path: Path) -> None:
@@ -59,6 +56,8 @@ async def test_all_that_terminals_can_do(stack: Stack, talks: Talks, root: Path,
     assert told["gone"][0] == -32002
     assert "/no/such/program" in told["missing"][1]
     assert "outside" in told["outside"][1]
+    assert (told["long"][0], "1048576" in told["long"][1]) == (-32602, True)
+    assert turn.runtime_after == turn_pb2.RUNTIME_AFTER_WARM
     assert told["relative"] == [-32602, "cwd: 'sub' is not absolute"]
 
 

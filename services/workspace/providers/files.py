@@ -92,7 +92,7 @@ class Tree:
             raise NotAFile(path=path) from None
         except OSError as error:
             if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-                raise InvalidArgument.of("path", f"{path}: {error.strerror}") from error
+                raise InvalidArgument.of("path", f"{error.strerror}: {path}") from error
             raise FileAccessFailed(path=path, cause=error.strerror) from error
 
 

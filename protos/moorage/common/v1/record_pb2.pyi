@@ -463,7 +463,7 @@ class ToolContent(_message.Message):
     DIFF_FIELD_NUMBER: _builtins.int
     TERMINAL_ID_FIELD_NUMBER: _builtins.int
     terminal_id: _builtins.str
-    """A terminal's id."""
+    """A terminal's id. What was said there is a block of its own once the call has ended."""
     @_builtins.property
     def block(self) -> _content_pb2.ContentBlock:
         """A block."""

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .turn import Turn
-from .wire import Message
 
 OUTPUT_LIMIT = 64 * 1024
 
@@ -31,13 +30,6 @@ def terminal(turn: Turn, command: str) -> Iterator[str]:
         yield terminal_id
     finally:
         turn.tell("terminal/release", terminalId=terminal_id)
-
-
-def wait_for_exit(turn: Turn, terminal_id: str) -> tuple[Message, str]:
-    """How the command ended, and the last that it said."""
-    status = turn.ask("terminal/wait_for_exit", terminalId=terminal_id)
-    said = turn.ask("terminal/output", terminalId=terminal_id)
-    return status, ("(…)\n" if said.get("truncated") else "") + str(said.get("output"))
 
 
 def path_of(turn: Turn, file: str) -> str:

@@ -103,13 +103,13 @@ def run_in_terminal(turn: Turn, match: re.Match[str]) -> None:
             with client.terminal(turn, match[1]) as terminal_id:
                 shown = {"type": "terminal", "terminalId": terminal_id}
                 turn.progress(call, status="in_progress", content=[shown])
-                status, output = client.wait_for_exit(turn, terminal_id)
+                status = turn.ask("terminal/wait_for_exit", terminalId=terminal_id)
         except RpcError as error:
             turn.end_tool(call, "failed", f"({error})")
             turn.stream("The client gave no terminal: ", f"{error}\n")
             return
         done = status.get("exitCode") == 0
-        turn.end_tool(call, "completed" if done else "failed", output, rawOutput=status)
+        turn.progress(call, status="completed" if done else "failed", rawOutput=status)
     signal = status.get("signal")
     report(turn, f"signal {signal}" if signal else f"exit code {status.get('exitCode')}")
 
