@@ -23,7 +23,7 @@ from services.cli.racing import first
 from services.common.channels import open_channel
 
 _READY_PATIENCE = 60.0
-_STOP_PATIENCE = 45.0
+_STOP_PATIENCE = 75.0  # a runner lets its turns finish for 30 s, then stops and settles what is left
 _HURRIED_PATIENCE = 5.0
 _POLL = 0.05
 

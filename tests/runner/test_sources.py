@@ -86,6 +86,21 @@ async def test_what_cannot_be_stored_now_is_sent_again_in_order(reason: str) -> 
     assert not turn.refusals
 
 
+async def test_a_record_that_the_journal_never_gets_stored_becomes_an_error_under_its_number() -> None:
+    turn = Turn()
+    append, *_ = await turn.send(2)
+    for _ in range(20):
+        assert not turn.source.settle(append, refused("INTERNAL"))
+        append, _after = turn.rest()
+        assert append.body == message("0")
+    assert turn.source.settle(append, refused("INTERNAL"))
+    append, after = turn.rest()
+    assert append.body.error.error.code == "RECORD_REFUSED"
+    assert turn.source.settle(append, stored())
+    assert turn.source.settle(after, stored())
+    await turn.buffer.flush()
+
+
 async def test_a_gap_is_filled_from_the_expected_number_on() -> None:
     turn = Turn()
     await turn.send()

@@ -15,6 +15,7 @@ from moorage.owner.v1.lease_pb2_grpc import LeaseServiceStub
 from moorage.workspace.v1 import workspace_pb2
 
 from services.common.channels import open_channel
+from services.common.database import Connection, Database
 from services.common.errors import MoorageError
 from services.workspace.server import WorkspaceInstance, build
 from tests.conditions import eventually
@@ -107,6 +108,36 @@ async def test_a_lost_lease_ends_everything_and_is_taken_again(machine: Machine,
                 await instance.server.until_ready()
                 assert (await client.exec(grant, "true").run()).how == ("exit_code", 0)
                 leave.set()
+
+
+@pytest.mark.parametrize("call", ["exec", "claim"])
+async def test_what_arrived_before_the_end_is_refused_after_it(
+    machine: Machine, holder: Holder, database: Database, call: str
+) -> None:
+    """A call that waits for the database while the instance leaves starts nothing afterwards."""
+    async with running(machine) as (client, instance):
+        await client.adopt(machine.supplied())
+        grant = await holder.acquire()
+        async with database.transaction() as connection:
+            await connection.execute("LOCK TABLE workspace.workspaces IN ACCESS EXCLUSIVE MODE")
+            command = client.exec(grant, "sh", "-c", "echo ran > ran; exec sleep 600")
+            waiting = asyncio.create_task(
+                command.refusal() if call == "exec" else refused(client.claim(grant))
+            )
+            await eventually(lambda: _somebody_waits(connection))
+            await instance.instance.drain()
+        assert (await waiting).reason_name == "SHUTTING_DOWN"
+        assert not (machine.supplied() / "ran").exists()
+
+
+async def refused(call: Awaitable[object]) -> MoorageError:
+    with pytest.raises(MoorageError) as refusal:
+        await call
+    return refusal.value
+
+
+async def _somebody_waits(connection: Connection) -> bool:
+    return bool(await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
 
 
 async def until_left(instance: WorkspaceInstance, leave: asyncio.Event) -> None:

@@ -22,6 +22,8 @@ _LATER: Final = frozenset(
         ErrorReason.ERROR_REASON_CANCELLED,
     )
 )
+# A record that the journal cannot store for a fault of its own must not hold up all others for ever.
+_MOST_FAULTS: Final = 20
 
 
 class Source:
@@ -41,6 +43,7 @@ class Source:
         self._refused = refused
         self._expired = False
         self._replaced = 0
+        self._faults = 0
 
     def take(self) -> journal_pb2.RecordAppend | None:
         """The next record to send, if there is one and the lease is held."""
@@ -63,6 +66,7 @@ class Source:
         """Act on an answer; False when the journal cannot store the record now."""
         if not result.HasField("error"):
             self._expired = False
+            self._faults = 0
             self.buffer.acknowledge(append.turn_seq)
             return True
         return self._settle_error(append, result.error)
@@ -70,12 +74,16 @@ class Source:
     def _settle_error(self, append: journal_pb2.RecordAppend, error: journal_pb2.RecordAppendError) -> bool:
         if error.reason == ErrorReason.ERROR_REASON_RECORD_GAP:
             return self._go_back_to(error)
-        if error.reason == ErrorReason.ERROR_REASON_INVALID_FIELD:
+        if error.reason == ErrorReason.ERROR_REASON_INVALID_FIELD or self._is_one_fault_too_many(error):
             return self._replace(append, error)
         if error.reason in _LATER or self._is_outdated(append, error):
             self.buffer.resend()
             return False
         return self._abandon(f"{name_of(error.reason)}: {error.message}")
+
+    def _is_one_fault_too_many(self, error: journal_pb2.RecordAppendError) -> bool:
+        self._faults += error.reason == ErrorReason.ERROR_REASON_INTERNAL
+        return self._faults > _MOST_FAULTS
 
     def _go_back_to(self, error: journal_pb2.RecordAppendError) -> bool:
         expected = int(error.metadata.get("expected", "0"))
@@ -89,6 +97,7 @@ class Source:
         if self._replaced == append.turn_seq:
             return self._abandon(f"a record is refused: {error.message}")
         self._replaced = append.turn_seq
+        self._faults = 0
         kind = append.body.WhichOneof("body")
         body = error_body(
             "RECORD_REFUSED", f"a record of kind {kind} cannot be stored: {error.message}", kind=kind

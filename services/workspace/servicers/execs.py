@@ -52,6 +52,8 @@ class ExecCalls:
         self.instance.require()
         shown = await self.fence.examine(command.project, command.workspace_id, start.grant)
         bind(project=shown.session.project, session=shown.session.session_id)
+        # Once more, without a suspension before it is registered: what is lost from now on ends it.
+        self.instance.require()
         which = self.execs.register(shown.session, command.workspace_id, shown.claims.token)
         try:
             async with beside(_until_refused(which)):

@@ -137,6 +137,8 @@ class WorkspaceServicer(WorkspaceServiceServicer):
         shown = await parts.fence.examine(request.project, request.workspace_id, request.grant)
         bind(project=shown.session.project, session=shown.session.session_id)
         stored = await parts.fence.write_down(shown)
+        # Only who still holds the lease knows what runs.
+        parts.instance.require()
         others = parts.execs.claim(shown.session, shown.claims.token, request.keep_exec_id)
         await parts.execs.until_gone(others)
         return workspace_pb2.ClaimWorkspaceResponse(
