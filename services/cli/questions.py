@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
 from collections.abc import AsyncIterator
 
@@ -110,7 +111,8 @@ async def _lines() -> AsyncIterator[asyncio.StreamReader]:
     """Lines of the terminal, without a thread that would keep the program alive."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
-    terminal = open("/dev/tty", "rb", buffering=0)  # noqa: ASYNC230, SIM115, PTH123 (closed by the transport)
+    # Opened anew: a description that is shared with standard output must go on blocking.
+    terminal = open(os.ttyname(sys.stdin.fileno()), "rb", buffering=0)  # noqa: ASYNC230, SIM115, PTH123 (closed by the transport)
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), terminal)
     try:
         yield reader
