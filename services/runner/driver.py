@@ -60,6 +60,7 @@ class Driver:
         """End a turn that was begun under this lease and is not run; nothing of it may live on (F9)."""
         await hold.end_runtime()
         await self._finish(execution, hold, missing(), 0)
+        _log.warning("a turn was ended that was begun here and not run")
         return False
 
     async def _finish(self, execution: Execution, hold: Hold, ending: Ending, last_turn_seq: int) -> None:

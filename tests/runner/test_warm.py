@@ -89,6 +89,15 @@ async def test_a_parked_agent_that_dies_is_noticed_and_the_next_turn_loads_its_s
     ]
 
 
+async def test_a_workspace_that_restarts_ends_what_is_parked_in_it(stack: Stack, talks: Talks) -> None:
+    await stack.add_runner(lease_ttl=3.0)
+    pid = await parked(stack, talks, "s")
+    await stack.workspace.stop()
+    assert not is_alive(pid)
+    await stack.workspace.start()
+    assert (await remembers(talks, "s", "two")).metadata.resume_kind == LOADED
+
+
 async def test_an_agent_that_dies_in_the_moment_of_the_next_turn_is_replaced(
     stack: Stack, talks: Talks, moments: Moments
 ) -> None:
