@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,23 +14,12 @@ from services.cli.app import Context, JsonOption, call
 from services.cli.connection import Connection
 from services.cli.directory import find_session, session_of
 from services.cli.exits import Exit, exit_of
+from services.cli.options import Approval, policy_of
 from services.cli.output import Output
 from services.cli.patience import Cut, Patience
 from services.cli.records import stored_records, watched_records
 from services.cli.transcript import Transcript
 from services.cli.turns import TurnStream
-
-
-class Approval(StrEnum):
-    """Policies that a session can have."""
-
-    allow = "allow"
-    deny = "deny"
-
-
-def policy_of(approval: Approval) -> turn_pb2.ApprovalPolicy.ValueType:
-    """The contract's value."""
-    return turn_pb2.ApprovalPolicy.Value(f"APPROVAL_POLICY_{approval.value.upper()}")
 
 
 def run(

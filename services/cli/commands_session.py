@@ -12,11 +12,10 @@ from moorage.common.v1 import binding_pb2
 from moorage.session.v1 import session_pb2
 
 from services.cli.app import Context, JsonOption, call
-from services.cli.commands_run import Approval, policy_of
 from services.cli.connection import Connection
 from services.cli.directory import find_session
 from services.cli.exits import Exit
-from services.cli.options import labels_of
+from services.cli.options import Approval, labels_of, policy_of
 from services.cli.transcript import state_name
 
 _COLUMNS = ("session", "created", "records", "turn", "works in")
