@@ -18,7 +18,7 @@ from moorage.owner.v1.lease_pb2_grpc import LeaseServiceStub
 from services.cli.app import Context, JsonOption, run
 from services.cli.exits import Exit
 from services.cli.failures import CommandFailed
-from services.cli.postgres_home import EmbeddedPostgresError, find_home
+from services.cli.postgres_home import EmbeddedPostgresError, packaged_programs
 from services.cli.state import Running, find_running, state_directory
 from services.common.channels import open_channel
 
@@ -60,7 +60,7 @@ def _checks(directory: Path) -> dict[str, Check]:
     checks: dict[str, Check] = {
         "python": _python,
         "disk": lambda: _disk(state),
-        "postgres": lambda: _postgres(state),
+        "postgres": _postgres,
     }
     running = find_running(directory)
     if running is None:
@@ -86,9 +86,13 @@ async def _disk(state: Path) -> str:
     return f"{free // 2**30} GiB free in {place}"
 
 
-async def _postgres(state: Path) -> str:
-    home = await asyncio.to_thread(find_home, state / "postgres")
-    return f"the embedded PostgreSQL can keep its data in {home.path}"
+async def _postgres() -> str:
+    program = packaged_programs() / "bin" / "postgres"
+    process = await asyncio.create_subprocess_exec(program, "--version", stdout=asyncio.subprocess.PIPE)
+    version, _ = await process.communicate()
+    if process.returncode:
+        raise Unwell(f"{program} ended with {process.returncode}")
+    return f"embedded: {version.decode().strip()}"
 
 
 async def _not_running() -> str:

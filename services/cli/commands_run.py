@@ -15,9 +15,9 @@ from services.cli.connection import Connection
 from services.cli.directory import find_session, session_of
 from services.cli.exits import Exit, exit_of
 from services.cli.failures import CommandFailed
+from services.cli.options import Approval, ApprovalOption
 from services.cli.output import Output
 from services.cli.patience import Cut, Patience
-from services.cli.policies import Approval, ApprovalOption
 from services.cli.questions import Asker, confirmed, has_terminal
 from services.cli.records import stored_records, watched_records
 from services.cli.stopping import settled, stop, told

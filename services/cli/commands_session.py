@@ -17,8 +17,7 @@ from services.cli.connection import Connection
 from services.cli.directory import find_session
 from services.cli.exits import Exit
 from services.cli.failures import CommandFailed
-from services.cli.options import labels_of
-from services.cli.policies import Approval, ApprovalOption
+from services.cli.options import Approval, ApprovalOption, labels_of
 from services.cli.transcript import state_name
 
 _COLUMNS = ("session", "created", "records", "turn", "works in")

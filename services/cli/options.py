@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Annotated
 
 import typer
+from moorage.common.v1 import turn_pb2
 
 from services.common.errors import MoorageError
 
@@ -51,3 +53,21 @@ def labels_of(pairs: list[str] | None) -> dict[str, str]:
             raise typer.BadParameter(f"{pair} is not KEY=VALUE", param_hint="--label")
         labels[key] = value
     return labels
+
+
+class Approval(StrEnum):
+    """Policies that a session can have."""
+
+    ask = "ask"
+    allow = "allow"
+    deny = "deny"
+
+    @property
+    def message(self) -> turn_pb2.ApprovalPolicy.ValueType:
+        """The contract's value."""
+        return turn_pb2.ApprovalPolicy.Value(f"APPROVAL_POLICY_{self.value.upper()}")
+
+
+ApprovalOption = Annotated[
+    Approval, typer.Option(help="For a new session: what happens to the agent's questions.")
+]

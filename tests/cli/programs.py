@@ -66,7 +66,7 @@ class Place:
             capture_output=True,
             text=True,
             check=False,
-            timeout=50,
+            timeout=110,
         )
 
     def start(self, *arguments: str, **extra: str) -> Program:
@@ -141,10 +141,11 @@ class Program:
 
 
 def error_of(errors: str) -> dict[str, Any]:
-    """The one error that a command with --json told."""
-    [line] = errors.splitlines()
-    error: dict[str, Any] = json.loads(line)["error"]
-    return error
+    """The one error that a command with --json told, beside hints."""
+    documents = map(json.loads, errors.splitlines())
+    [error] = [document["error"] for document in documents if "hint" not in document]
+    found: dict[str, Any] = error
+    return found
 
 
 @contextlib.contextmanager
