@@ -217,7 +217,7 @@ async def test_programs_out_of_reach_are_copied(
     private = tmp_path / "private"
     private.mkdir(mode=0o700)
     shutil.copytree(postgres_home.packaged_programs(), private / "programs")
-    monkeypatch.setattr(postgres_home, packaged_programs, lambda: private / "programs")
+    monkeypatch.setattr(postgres_home, "packaged_programs", lambda: private / "programs")
     assert await value_of(server.start(), "SELECT 1") == 1
 
 
