@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import AsyncIterator
-from typing import Any
 
-import grpc
 import pytest
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 from services.common import telemetry
 from services.common.channels import open_channel
 from tests.common.echo import Caller
 from tests.common.processes import harbour
-
-
-class Receiver(trace_service_pb2_grpc.TraceServiceServicer):
-    """An OTLP receiver that keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.endpoint = ""
-        self.resources: list[Any] = []
-        self.got = asyncio.Event()
-
-    async def Export(self, request: Any, context: Any) -> Any:
-        self.resources.extend(request.resource_spans)
-        self.got.set()
-        return trace_service_pb2.ExportTraceServiceResponse()
-
-    def spans(self) -> list[Any]:
-        return [span for resource in self.resources for scope in resource.scope_spans for span in scope.spans]
+from tests.otlp import Receiver, receiving
 
 
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
-    receiver, server = Receiver(), grpc.aio.server()
-    add: Any = trace_service_pb2_grpc.add_TraceServiceServicer_to_server
-    add(receiver, server)
-    receiver.endpoint = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    await server.start()
-    yield receiver
-    await server.stop(0)
+    async with receiving() as receiver:
+        yield receiver
 
 
 async def test_spans_reach_the_receiver_before_the_process_ends(receiver: Receiver) -> None:

@@ -1,0 +1,53 @@
+"""An OTLP receiver for processes under test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+
+
+class Receiver(trace_service_pb2_grpc.TraceServiceServicer):
+    """Keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.endpoint = ""
+        self.resources: list[Any] = []
+        self.got = asyncio.Event()
+
+    async def Export(self, request: Any, context: Any) -> Any:
+        """Of the OTLP contract."""
+        self.resources.extend(request.resource_spans)
+        self.got.set()
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+    def spans(self) -> list[Any]:
+        """All spans so far."""
+        return [span for resource in self.resources for scope in resource.scope_spans for span in scope.spans]
+
+    def by_service(self) -> dict[str, list[Any]]:
+        """All spans so far, by the name of the service that sent them."""
+        found: dict[str, list[Any]] = {}
+        for resource in self.resources:
+            names = {entry.key: entry.value.string_value for entry in resource.resource.attributes}
+            spans = [span for scope in resource.scope_spans for span in scope.spans]
+            found.setdefault(names["service.name"], []).extend(spans)
+        return found
+
+
+@asynccontextmanager
+async def receiving() -> AsyncIterator[Receiver]:
+    """A receiver for the block."""
+    receiver, server = Receiver(), grpc.aio.server()
+    add: Any = trace_service_pb2_grpc.add_TraceServiceServicer_to_server
+    add(receiver, server)
+    receiver.endpoint = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    try:
+        yield receiver
+    finally:
+        await server.stop(0)
