@@ -25,7 +25,15 @@ async def reason(call: Awaitable[object]) -> str:
 
 
 async def meet(one: Awaitable[T], another: Awaitable[U], number: int) -> tuple[T, U]:
-    """Both at once; with the round's number changes which comes first, and by how much."""
+    """Both at once; with the round's number changes which comes first, and by how much.
+
+    In two rounds of ten one is over before the other begins: every order is seen on any machine.
+    """
+    if number % 10 == 0:
+        return await one, await another
+    if number % 10 == 1:
+        last = await another
+        return await one, last
     passes = number // 2 % 6 * _PASSES
     first, second = (passes, 0) if number % 2 else (0, passes)
     return await asyncio.gather(_later(one, first), _later(another, second))

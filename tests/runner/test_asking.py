@@ -71,7 +71,7 @@ async def test_a_tool_runs_once_a_user_allows_it(
     assert [option.kind for option in question.options] == ["allow_once", "allow_always", "reject_once"]
     assert (await talks.turn("s", "t")).state == AWAITING_INPUT
     await waiting_reason(talks, "t", "for an answer: touch made")
-    assert [execution.stopping for execution in runner.executing] == [False]
+    assert [execution.stopping for execution in runner.executions] == [False]
     assert not (root / "made").exists()
     await users.answer(question, "once")
     turn = await talks.ended("s", "t")
@@ -283,7 +283,7 @@ async def test_a_holder_that_lost_its_session_asks_nobody(
     await gate.reached.wait()
     await execute(stack.database_url, "UPDATE session.sessions SET token = token + 1")
     gate.open.set()
-    await eventually(lambda: not runner.executing, within=20, what="the turn was given up")
+    await eventually(lambda: not list(runner.executions), within=20, what="the turn was given up")
     assert between.requests(journal_pb2.FinishTurnRequest) == []
     assert await users.questions() == []
 

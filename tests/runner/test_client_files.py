@@ -102,4 +102,4 @@ async def test_a_holder_whose_token_is_old_writes_no_file_and_gives_up(
     turn = await talks.ended("s", "t")
     assert turn.state == turn_pb2.TURN_STATE_LOST
     assert not (root / "late.txt").exists()
-    assert runner.executing == []
+    assert list(runner.executions) == []

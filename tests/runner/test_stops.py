@@ -143,7 +143,7 @@ async def test_a_prompt_that_was_not_sent_is_withdrawn(
         assert records[-1].body.turn_ended.stop_method == StopMethod.STOP_METHOD_PROMPT_WITHDRAWN, name
         assert kinds_of(records).count("turn_ended") == 1, name
         assert turn.runtime_after == ENDED, name
-        await eventually(lambda: not runner.executing)
+        await eventually(lambda: not list(runner.executions))
         assert processes_of(stack) == [], name
         moments.forget(name)
     assert not (root / "ran").exists()
@@ -190,7 +190,7 @@ async def test_a_stop_that_comes_when_the_turn_has_ended_by_itself_changes_nothi
         held.release()
         turn = await talks.ended("s", "t")
         assert (turn.state, turn.runtime_after) == (COMPLETED, WARM)
-        await eventually(lambda: not runner.executing)
+        await eventually(lambda: not list(runner.executions))
         assert await deliveries.stop("s", "t") == NOT_HELD
     await talks.run("s", "next", "who are you")
     assert pid_in(await talks.said("s", "next")) == pid_in(await talks.said("s", "t"))

@@ -107,6 +107,6 @@ async def test_no_terminal_outlives_the_lease(stack: Stack, talks: Talks, root: 
     (pid,) = pids_in(root)
     await stack.owner.stop()
     await eventually(lambda: not is_alive(pid), within=10, what="the command was ended")
-    await eventually(lambda: not runner.executing, what="the turn was forgotten")
+    await eventually(lambda: not list(runner.executions), what="the turn was forgotten")
     await stack.owner.start()
     assert (await talks.ended("s", "t")).state == turn_pb2.TURN_STATE_LOST

@@ -148,7 +148,7 @@ async def test_a_turn_that_cannot_be_begun_leaves_the_agent_parked(stack: Stack,
     async with delivering(runner.endpoint) as deliveries:
         for turn_id in ("never-admitted", "one"):
             assert await deliveries.dispatch("s", turn_id) == runner_pb2.DISPATCH_RESULT_ACCEPTED
-            await eventually(lambda: not runner.executing)
+            await eventually(lambda: not list(runner.executions))
     assert is_alive(pid)
     assert (await remembers(talks, "s", "two")).metadata.resume_kind == WARM
 
