@@ -91,12 +91,18 @@ class DeliveryStore:
             )
 
     async def hasten(self) -> None:
-        """Let all open commands be due."""
+        """Let all open commands be due that nobody is changing."""
         async with self._database.connection() as connection:
             await connection.execute(
                 """
-                UPDATE session.commands SET delivery_time = clock_timestamp()
-                WHERE state IN ('PENDING', 'CLAIMED') AND delivery_time > clock_timestamp()
+                UPDATE session.commands AS command SET delivery_time = clock_timestamp()
+                FROM (
+                    SELECT project, session_id, command_id FROM session.commands
+                    WHERE state IN ('PENDING', 'CLAIMED') AND delivery_time > clock_timestamp()
+                    FOR NO KEY UPDATE SKIP LOCKED
+                ) AS later
+                WHERE command.project = later.project AND command.session_id = later.session_id
+                  AND command.command_id = later.command_id
                 """
             )
 
