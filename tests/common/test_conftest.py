@@ -15,6 +15,7 @@ from tests.databases import execute, fetch_value
 ROOT = Path(__file__).parents[2]
 OPTIONS = [
     "--continue-on-collection-errors",
+    "-rN",  # with CI set, the summary says it all again
     "-p",
     "tests.conftest",
     "-p",
