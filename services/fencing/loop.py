@@ -199,8 +199,9 @@ class LeaseLoop:
     async def _persist(self, window: float, call: Callable[[float], Awaitable[T]]) -> T:
         """Repeat `call(timeout)` while its effect is uncertain, for `window` seconds."""
         until = self._clock.boottime() + window
-        # A replica that hangs leaves time for another, unless that is too short for any.
-        timeout = max(window / _ATTEMPTS, min(window, _SHORTEST_ATTEMPT))
+        # A replica that hangs leaves time for another, unless that is too short for any. No
+        # window means one attempt, which needs its time as well.
+        timeout = max(window / _ATTEMPTS, min(window, _SHORTEST_ATTEMPT)) or _SHORTEST_ATTEMPT
 
         async def attempt() -> T:
             return await call(timeout)
