@@ -68,7 +68,9 @@ async def test_a_turn_and_its_stop_are_one_trace_each(place: Place) -> None:
         ):
             async with open_channel(where["session"]) as channel:
                 told = await carry_out(SessionServiceStub(channel), turn, stop)
-                await eventually(lambda: complete(turn.spans(receiver)), what="all spans of the turn")
+                await eventually(
+                    lambda: complete(turn.spans(receiver)), within=30, what="all spans of the turn"
+                )
     assert turn.trace_id.hex() in told
     check_turn(turn, turn.spans(receiver))
     check_stop(stop, stop.spans(receiver))
