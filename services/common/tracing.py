@@ -85,9 +85,8 @@ class _Traced:
             kind=SpanKind.CLIENT,
             attributes={"rpc.system": "grpc", "rpc.service": self._service, "rpc.method": self._method},
         )
-        headers = telemetry.trace_headers(span).items()
         try:
-            call = self._make(*args, metadata=(*(metadata or ()), *headers), **kwargs)
+            call = self._make(*args, metadata=_with_trace(tuple(metadata or ()), span), **kwargs)
         except BaseException:
             span.end()
             raise
@@ -95,6 +94,13 @@ class _Traced:
         # changes context variables under the hands of the interpreter (it crashes CPython 3.11).
         call.add_done_callback(partial(_finish, span))
         return call
+
+
+def _with_trace(metadata: tuple[tuple[str, Any], ...], span: Span) -> tuple[tuple[str, Any], ...]:
+    """Who names a trace is believed: with two of them a server would choose."""
+    if any(key == telemetry.TRACEPARENT for key, _ in metadata):
+        return metadata
+    return (*metadata, *telemetry.trace_headers(span).items())
 
 
 def _finish(span: Span, call: grpc.aio.Call) -> None:
