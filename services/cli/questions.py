@@ -94,8 +94,7 @@ class Asker:
                 option_id = option_of(options, (await lines.readline()).decode(errors="replace").strip())
                 if option_id is not None:
                     break
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._send(opened.interaction_id, option_id)
+            await self._send(opened.interaction_id, option_id)
 
     async def _send(self, interaction_id: str, option_id: str) -> None:
         try:
