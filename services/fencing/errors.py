@@ -43,5 +43,11 @@ class LeaseHeld(FailedPrecondition):
     reason = ErrorReason.ERROR_REASON_LEASE_HELD
 
 
+class LeaseStale(Aborted):
+    """lease {resource} has gone on from token {token}"""
+
+    reason = ErrorReason.ERROR_REASON_LEASE_STALE
+
+
 class KeysUnavailable(Unavailable):
     """the keys that verify grants cannot be fetched from owner: {cause}"""

@@ -49,6 +49,8 @@ class HeldLease:
         self.ttl: Final = lease.ttl.ToMilliseconds() / 1000
         self.endpoint: Final = lease.endpoint
         self.labels: Final[Mapping[str, str]] = MappingProxyType(dict(lease.labels))
+        # Until when a holder that was taken over may act; None when there is none such.
+        self.replaced_expire_time: Final = _replaced(response)
         self.lost: Final = asyncio.Event()
         self.loss: Loss | None = None
         self._clock = clock
@@ -128,3 +130,9 @@ class HeldLease:
         except Exception:  # noqa: BLE001 (logged)
             # One holder's mistake must not keep the others from stopping.
             _log.exception("a callback of a lease failed", resource=self.resource)
+
+
+def _replaced(response: lease_pb2.AcquireLeaseResponse) -> datetime | None:
+    if not response.HasField("replaced_expire_time"):
+        return None
+    return response.replaced_expire_time.ToDatetime(tzinfo=UTC)

@@ -25,7 +25,7 @@ from services.common.loops import forever
 from services.common.validation import mint_id
 from services.fencing.alarm import Alarm
 from services.fencing.client import UNCERTAIN, LeaseClient
-from services.fencing.errors import LeaseHeld
+from services.fencing.errors import LeaseHeld, LeaseStale
 from services.fencing.leases import HeldLease, Loss
 from services.fencing.orphans import Orphans
 
@@ -38,6 +38,10 @@ _LOSSES: Final = {
     lease_pb2.RENEWAL_STATE_NOT_FOUND: Loss.NOT_FOUND,
     lease_pb2.RENEWAL_STATE_EXPIRED: Loss.EXPIRED,
     lease_pb2.RENEWAL_STATE_STALE: Loss.STALE,
+}
+_REFUSALS: Final[Mapping[ErrorReason.ValueType, type[LeaseHeld | LeaseStale]]] = {
+    LeaseHeld.reason: LeaseHeld,
+    LeaseStale.reason: LeaseStale,
 }
 
 _log: Final = get_logger(__name__)
@@ -83,12 +87,14 @@ class LeaseLoop:
         ttl: float,
         endpoint: str = "",
         labels: Mapping[str, str],
+        takeover_token: int | None = None,
         timeout: float = 10.0,
     ) -> HeldLease:
         """Take a lease of `ttl` seconds, trying for `timeout` and at most half its length.
 
-        Raises LeaseHeld, InvalidArgument, or DependencyUnavailable. What a request that
-        was cancelled or given up may have got is given back by `run`.
+        `takeover_token` names the token to replace, at once and also while its lease is live.
+        Raises LeaseHeld, LeaseStale, InvalidArgument, or DependencyUnavailable. What a request
+        that was cancelled or given up may have got is given back by `run`.
         """
         request = lease_pb2.AcquireLeaseRequest(
             resource=resource,
@@ -96,6 +102,7 @@ class LeaseLoop:
             endpoint=endpoint,
             labels=labels,
             request_id=mint_id("acquire"),
+            takeover_token=takeover_token or 0,
         )
         request.ttl.FromMilliseconds(round(ttl * 1000))
         window = min(timeout, ttl / 2)
@@ -133,10 +140,10 @@ class LeaseLoop:
     ) -> lease_pb2.AcquireLeaseResponse:
         try:
             return await self._persist(window, lambda each: self._client.acquire(request, each))
-        except FailedPrecondition as error:
-            if error.reason != ErrorReason.ERROR_REASON_LEASE_HELD:
+        except (FailedPrecondition, Aborted) as error:
+            if error.reason not in _REFUSALS:
                 raise
-            raise LeaseHeld.received(
+            raise _REFUSALS[error.reason].received(
                 str(error),
                 reason_name=error.reason_name,
                 metadata=error.metadata,

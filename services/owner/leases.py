@@ -18,7 +18,8 @@ from services.common.validation import check_range, check_request_id, check_size
 
 MAX_RESOURCE: Final = 400
 MAX_RENEWALS: Final = 10_000
-ROLES: Final = ("runner", "service")
+ROLES: Final = ("runner", "service", "operator")
+_TAKER_ROLES: Final = ("service", "operator")
 _MAX_LABELS: Final = 32
 _MAX_LABEL_KEY: Final = 63
 _MAX_LABEL_VALUE: Final = 1024
@@ -55,6 +56,12 @@ class LeaseEnded(Aborted):
     reason = ErrorReason.ERROR_REASON_LEASE_STALE
 
 
+class TakeoverStale(Aborted):
+    """lease {resource} does not stand at token {token}, which was to be replaced"""
+
+    reason = ErrorReason.ERROR_REASON_LEASE_STALE
+
+
 class RequestIdReused(AlreadyExists):
     """{holder} used request id {request_id} before with other content"""
 
@@ -63,7 +70,7 @@ class RequestIdReused(AlreadyExists):
 
 @dataclass(frozen=True, slots=True)
 class Acquisition:
-    """What AcquireLease asks for."""
+    """What AcquireLease asks for. `takeover_token` names the token to replace, 0 none."""
 
     resource: str
     holder: str
@@ -71,17 +78,23 @@ class Acquisition:
     endpoint: str
     labels: Mapping[str, str]
     request_id: str
+    takeover_token: int = 0
 
     @property
     def fingerprint(self) -> bytes:
         """Equal for equal content; what a request id must keep."""
         content = [self.resource, self.ttl.total_seconds(), self.endpoint, sorted(self.labels.items())]
+        if self.takeover_token:
+            content.append(self.takeover_token)
         return hashlib.sha256(json.dumps(content).encode()).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease as it stands; times are of the database's clock, where `live` was judged too."""
+    """A lease as it stands; times are of the database's clock, where `live` was judged too.
+
+    `replaced_expire_time`: until when a holder that was replaced may believe in its grant.
+    """
 
     resource: str
     holder: str
@@ -92,10 +105,11 @@ class Lease:
     endpoint: str
     labels: Mapping[str, str]
     live: bool
+    replaced_expire_time: datetime | None
 
     @property
     def role(self) -> str:
-        """What its holder is, `runner` or `service`."""
+        """What its holder is, one of ROLES."""
         return self.labels["role"]
 
 
@@ -193,6 +207,15 @@ def check_labels(field: str, labels: Mapping[str, str]) -> Mapping[str, str]:
     return dict(labels)
 
 
+def check_takeover(field: str, token: int, role: str) -> int:
+    """The token to replace, or 0; a runner takes over nothing."""
+    if token < 0:
+        raise InvalidArgument.of(field, "must not be negative")
+    if token and role not in _TAKER_ROLES:
+        raise InvalidArgument.of(field, f"is for the roles {' and '.join(_TAKER_ROLES)}")
+    return token
+
+
 def check_renewals(field: str, renewals: Sequence[Renewal]) -> Sequence[Renewal]:
     """A batch: not too many, no resource twice."""
     check_size(field, renewals, MAX_RENEWALS, "renewals")
@@ -213,4 +236,5 @@ def check_acquisition(acquisition: Acquisition) -> Acquisition:
     check_endpoint("endpoint", acquisition.endpoint)
     check_labels("labels", acquisition.labels)
     check_request_id(acquisition.request_id)
+    check_takeover("takeover_token", acquisition.takeover_token, acquisition.labels["role"])
     return acquisition

@@ -53,7 +53,10 @@ class LeaseServicer(LeaseServiceServicer):
         signer = self._ring.signer()
         lease = await self._store.acquire(acquisition)
         await failpoint("owner.acquire_lease.after_commit")
-        return lease_pb2.AcquireLeaseResponse(lease=_lease(lease), grant=signer.sign(_claims(lease)))
+        response = lease_pb2.AcquireLeaseResponse(lease=_lease(lease), grant=signer.sign(_claims(lease)))
+        if lease.replaced_expire_time is not None:
+            response.replaced_expire_time.FromDatetime(lease.replaced_expire_time)
+        return response
 
     async def RenewLeases(
         self, request: lease_pb2.RenewLeasesRequest, context: Context
@@ -120,6 +123,7 @@ class LeaseServicer(LeaseServiceServicer):
                 endpoint=request.endpoint,
                 labels=dict(request.labels),
                 request_id=request.request_id,
+                takeover_token=request.takeover_token,
             )
         )
 

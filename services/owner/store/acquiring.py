@@ -5,7 +5,14 @@ from __future__ import annotations
 import json
 
 from services.common.database import Connection
-from services.owner.leases import Acquisition, Lease, LeaseEnded, LeaseHeld, RequestIdReused
+from services.owner.leases import (
+    Acquisition,
+    Lease,
+    LeaseEnded,
+    LeaseHeld,
+    RequestIdReused,
+    TakeoverStale,
+)
 from services.owner.store.rows import lease_of
 
 
@@ -67,15 +74,20 @@ async def find_granted(connection: Connection, acquisition: Acquisition) -> Leas
 
 
 async def grant(connection: Connection, acquisition: Acquisition) -> Lease:
-    """The lease with the next token, or LeaseHeld."""
+    """The lease with the next token, or LeaseHeld; a takeover: or TakeoverStale."""
     row = await connection.fetchrow(
         """
         WITH moment AS MATERIALIZED (SELECT clock_timestamp() AS at)
         UPDATE owner.leases
         SET holder = $2, token = token + 1, acquired_at = moment.at, expires_at = moment.at + $3::interval,
-            ttl = $3, endpoint = $4, labels = $5, request_id = $6
+            ttl = $3, endpoint = $4, labels = $5, request_id = $6,
+            replaced_expires_at = CASE
+                -- also of the one whose taker is itself replaced
+                WHEN $7::bigint > 0 THEN greatest(expires_at, replaced_expires_at)
+                WHEN replaced_expires_at > moment.at THEN replaced_expires_at
+            END
         FROM moment
-        WHERE resource = $1 AND expires_at <= moment.at
+        WHERE resource = $1 AND CASE WHEN $7::bigint > 0 THEN token = $7 ELSE expires_at <= moment.at END
         RETURNING leases.*, true AS live
         """,
         acquisition.resource,
@@ -84,7 +96,10 @@ async def grant(connection: Connection, acquisition: Acquisition) -> Lease:
         acquisition.endpoint,
         json.dumps(acquisition.labels),
         acquisition.request_id,
+        acquisition.takeover_token,
     )
+    if row is None and acquisition.takeover_token:
+        raise TakeoverStale(resource=acquisition.resource, token=acquisition.takeover_token)
     if row is None:
         raise await _held(connection, acquisition.resource)
     return lease_of(row)

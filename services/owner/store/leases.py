@@ -36,7 +36,7 @@ class LeaseStore:
     async def acquire(self, acquisition: Acquisition) -> Lease:
         """Grant a lease with the next token, or find the one that this request id got.
 
-        Raises LeaseHeld, LeaseEnded, RequestIdReused; then nothing has changed.
+        Raises LeaseHeld, TakeoverStale, LeaseEnded, RequestIdReused; then nothing has changed.
         """
         async with self._database.transaction() as connection:
             await commit_durably(connection)

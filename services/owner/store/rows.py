@@ -21,4 +21,5 @@ def lease_of(row: asyncpg.Record) -> Lease:
         endpoint=row["endpoint"],
         labels=json.loads(row["labels"]),
         live=row["live"],
+        replaced_expire_time=row["replaced_expires_at"],
     )

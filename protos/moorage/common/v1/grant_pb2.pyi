@@ -67,7 +67,7 @@ class GrantClaims(_message.Message):
     token: _builtins.int
     """The fencing token: grows with every grant of the resource, for ever."""
     role: _builtins.str
-    """The label `role` of the lease: `runner` or `service`."""
+    """The label `role` of the lease: `runner`, `service` or `operator`."""
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
         """When the lease ends, by the owner database's clock."""

@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from moorage.common.v1 import grant_pb2 as moorage_dot_common_dot_v1_dot_grant__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cmoorage/owner/v1/lease.proto\x12\x10moorage.owner.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dmoorage/common/v1/grant.proto\"\xc7\x02\n\x05Lease\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\x03\x12\x30\n\x0c\x61\x63quire_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x03ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x65ndpoint\x18\x07 \x01(\t\x12\x33\n\x06labels\x18\x08 \x03(\x0b\x32#.moorage.owner.v1.Lease.LabelsEntry\x12\x0c\n\x04live\x18\t \x01(\x08\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xf7\x01\n\x13\x41\x63quireLeaseRequest\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12&\n\x03ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x65ndpoint\x18\x04 \x01(\t\x12\x41\n\x06labels\x18\x05 \x03(\x0b\x32\x31.moorage.owner.v1.AcquireLeaseRequest.LabelsEntry\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"g\n\x14\x41\x63quireLeaseResponse\x12&\n\x05lease\x18\x01 \x01(\x0b\x32\x17.moorage.owner.v1.Lease\x12\'\n\x05grant\x18\x02 \x01(\x0b\x32\x18.moorage.common.v1.Grant\"V\n\x12RenewLeasesRequest\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\x30\n\x08renewals\x18\x02 \x03(\x0b\x32\x1e.moorage.owner.v1.LeaseRenewal\"/\n\x0cLeaseRenewal\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\"G\n\x13RenewLeasesResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.moorage.owner.v1.RenewalResult\"\xaa\x01\n\rRenewalResult\x12\x10\n\x08resource\x18\x01 \x01(\t\x12-\n\x05state\x18\x02 \x01(\x0e\x32\x1e.moorage.owner.v1.RenewalState\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x05grant\x18\x04 \x01(\x0b\x32\x18.moorage.common.v1.Grant\"F\n\x13ReleaseLeaseRequest\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\x03\">\n\x14ReleaseLeaseResponse\x12&\n\x05lease\x18\x01 \x01(\x0b\x32\x17.moorage.owner.v1.Lease\"#\n\x0fGetLeaseRequest\x12\x10\n\x08resource\x18\x01 \x01(\t\":\n\x10GetLeaseResponse\x12&\n\x05lease\x18\x01 \x01(\x0b\x32\x17.moorage.owner.v1.Lease\"]\n\x11ListLeasesRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12\x11\n\tlive_only\x18\x02 \x01(\x08\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"V\n\x12ListLeasesResponse\x12\'\n\x06leases\x18\x01 \x03(\x0b\x32\x17.moorage.owner.v1.Lease\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x16\n\x14ListGrantKeysRequest\"A\n\x15ListGrantKeysResponse\x12(\n\x04keys\x18\x01 \x03(\x0b\x32\x1a.moorage.owner.v1.GrantKey\"\\\n\x08GrantKey\x12\x0b\n\x03kid\x18\x01 \x01(\t\x12\x12\n\npublic_key\x18\x02 \x01(\x0c\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*\x99\x01\n\x0cRenewalState\x12\x1d\n\x19RENEWAL_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15RENEWAL_STATE_RENEWED\x10\x01\x12\x1b\n\x17RENEWAL_STATE_NOT_FOUND\x10\x02\x12\x19\n\x15RENEWAL_STATE_EXPIRED\x10\x03\x12\x17\n\x13RENEWAL_STATE_STALE\x10\x04\x32\xcb\x04\n\x0cLeaseService\x12_\n\x0c\x41\x63quireLease\x12%.moorage.owner.v1.AcquireLeaseRequest\x1a&.moorage.owner.v1.AcquireLeaseResponse\"\x00\x12\\\n\x0bRenewLeases\x12$.moorage.owner.v1.RenewLeasesRequest\x1a%.moorage.owner.v1.RenewLeasesResponse\"\x00\x12_\n\x0cReleaseLease\x12%.moorage.owner.v1.ReleaseLeaseRequest\x1a&.moorage.owner.v1.ReleaseLeaseResponse\"\x00\x12V\n\x08GetLease\x12!.moorage.owner.v1.GetLeaseRequest\x1a\".moorage.owner.v1.GetLeaseResponse\"\x03\x90\x02\x01\x12\\\n\nListLeases\x12#.moorage.owner.v1.ListLeasesRequest\x1a$.moorage.owner.v1.ListLeasesResponse\"\x03\x90\x02\x01\x12\x65\n\rListGrantKeys\x12&.moorage.owner.v1.ListGrantKeysRequest\x1a\'.moorage.owner.v1.ListGrantKeysResponse\"\x03\x90\x02\x01\x42\x66\n\x13io.moorage.owner.v1P\x01Z:github.com/moorage/moorage/protos/moorage/owner/v1;ownerv1\xaa\x02\x10Moorage.Owner.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cmoorage/owner/v1/lease.proto\x12\x10moorage.owner.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dmoorage/common/v1/grant.proto\"\xc7\x02\n\x05Lease\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\x03\x12\x30\n\x0c\x61\x63quire_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x03ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x65ndpoint\x18\x07 \x01(\t\x12\x33\n\x06labels\x18\x08 \x03(\x0b\x32#.moorage.owner.v1.Lease.LabelsEntry\x12\x0c\n\x04live\x18\t \x01(\x08\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8f\x02\n\x13\x41\x63quireLeaseRequest\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12&\n\x03ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x65ndpoint\x18\x04 \x01(\t\x12\x41\n\x06labels\x18\x05 \x03(\x0b\x32\x31.moorage.owner.v1.AcquireLeaseRequest.LabelsEntry\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12\x16\n\x0etakeover_token\x18\x07 \x01(\x03\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa1\x01\n\x14\x41\x63quireLeaseResponse\x12&\n\x05lease\x18\x01 \x01(\x0b\x32\x17.moorage.owner.v1.Lease\x12\'\n\x05grant\x18\x02 \x01(\x0b\x32\x18.moorage.common.v1.Grant\x12\x38\n\x14replaced_expire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"V\n\x12RenewLeasesRequest\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\x30\n\x08renewals\x18\x02 \x03(\x0b\x32\x1e.moorage.owner.v1.LeaseRenewal\"/\n\x0cLeaseRenewal\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\"G\n\x13RenewLeasesResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.moorage.owner.v1.RenewalResult\"\xaa\x01\n\rRenewalResult\x12\x10\n\x08resource\x18\x01 \x01(\t\x12-\n\x05state\x18\x02 \x01(\x0e\x32\x1e.moorage.owner.v1.RenewalState\x12/\n\x0b\x65xpire_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x05grant\x18\x04 \x01(\x0b\x32\x18.moorage.common.v1.Grant\"F\n\x13ReleaseLeaseRequest\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\x03\">\n\x14ReleaseLeaseResponse\x12&\n\x05lease\x18\x01 \x01(\x0b\x32\x17.moorage.owner.v1.Lease\"#\n\x0fGetLeaseRequest\x12\x10\n\x08resource\x18\x01 \x01(\t\":\n\x10GetLeaseResponse\x12&\n\x05lease\x18\x01 \x01(\x0b\x32\x17.moorage.owner.v1.Lease\"]\n\x11ListLeasesRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12\x11\n\tlive_only\x18\x02 \x01(\x08\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"V\n\x12ListLeasesResponse\x12\'\n\x06leases\x18\x01 \x03(\x0b\x32\x17.moorage.owner.v1.Lease\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x16\n\x14ListGrantKeysRequest\"A\n\x15ListGrantKeysResponse\x12(\n\x04keys\x18\x01 \x03(\x0b\x32\x1a.moorage.owner.v1.GrantKey\"\\\n\x08GrantKey\x12\x0b\n\x03kid\x18\x01 \x01(\t\x12\x12\n\npublic_key\x18\x02 \x01(\x0c\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*\x99\x01\n\x0cRenewalState\x12\x1d\n\x19RENEWAL_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15RENEWAL_STATE_RENEWED\x10\x01\x12\x1b\n\x17RENEWAL_STATE_NOT_FOUND\x10\x02\x12\x19\n\x15RENEWAL_STATE_EXPIRED\x10\x03\x12\x17\n\x13RENEWAL_STATE_STALE\x10\x04\x32\xcb\x04\n\x0cLeaseService\x12_\n\x0c\x41\x63quireLease\x12%.moorage.owner.v1.AcquireLeaseRequest\x1a&.moorage.owner.v1.AcquireLeaseResponse\"\x00\x12\\\n\x0bRenewLeases\x12$.moorage.owner.v1.RenewLeasesRequest\x1a%.moorage.owner.v1.RenewLeasesResponse\"\x00\x12_\n\x0cReleaseLease\x12%.moorage.owner.v1.ReleaseLeaseRequest\x1a&.moorage.owner.v1.ReleaseLeaseResponse\"\x00\x12V\n\x08GetLease\x12!.moorage.owner.v1.GetLeaseRequest\x1a\".moorage.owner.v1.GetLeaseResponse\"\x03\x90\x02\x01\x12\\\n\nListLeases\x12#.moorage.owner.v1.ListLeasesRequest\x1a$.moorage.owner.v1.ListLeasesResponse\"\x03\x90\x02\x01\x12\x65\n\rListGrantKeys\x12&.moorage.owner.v1.ListGrantKeysRequest\x1a\'.moorage.owner.v1.ListGrantKeysResponse\"\x03\x90\x02\x01\x42\x66\n\x13io.moorage.owner.v1P\x01Z:github.com/moorage/moorage/protos/moorage/owner/v1;ownerv1\xaa\x02\x10Moorage.Owner.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,44 +45,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LEASESERVICE'].methods_by_name['ListLeases']._serialized_options = b'\220\002\001'
   _globals['_LEASESERVICE'].methods_by_name['ListGrantKeys']._loaded_options = None
   _globals['_LEASESERVICE'].methods_by_name['ListGrantKeys']._serialized_options = b'\220\002\001'
-  _globals['_RENEWALSTATE']._serialized_start=1816
-  _globals['_RENEWALSTATE']._serialized_end=1969
+  _globals['_RENEWALSTATE']._serialized_start=1899
+  _globals['_RENEWALSTATE']._serialized_end=2052
   _globals['_LEASE']._serialized_start=147
   _globals['_LEASE']._serialized_end=474
   _globals['_LEASE_LABELSENTRY']._serialized_start=429
   _globals['_LEASE_LABELSENTRY']._serialized_end=474
   _globals['_ACQUIRELEASEREQUEST']._serialized_start=477
-  _globals['_ACQUIRELEASEREQUEST']._serialized_end=724
+  _globals['_ACQUIRELEASEREQUEST']._serialized_end=748
   _globals['_ACQUIRELEASEREQUEST_LABELSENTRY']._serialized_start=429
   _globals['_ACQUIRELEASEREQUEST_LABELSENTRY']._serialized_end=474
-  _globals['_ACQUIRELEASERESPONSE']._serialized_start=726
-  _globals['_ACQUIRELEASERESPONSE']._serialized_end=829
-  _globals['_RENEWLEASESREQUEST']._serialized_start=831
-  _globals['_RENEWLEASESREQUEST']._serialized_end=917
-  _globals['_LEASERENEWAL']._serialized_start=919
-  _globals['_LEASERENEWAL']._serialized_end=966
-  _globals['_RENEWLEASESRESPONSE']._serialized_start=968
-  _globals['_RENEWLEASESRESPONSE']._serialized_end=1039
-  _globals['_RENEWALRESULT']._serialized_start=1042
-  _globals['_RENEWALRESULT']._serialized_end=1212
-  _globals['_RELEASELEASEREQUEST']._serialized_start=1214
-  _globals['_RELEASELEASEREQUEST']._serialized_end=1284
-  _globals['_RELEASELEASERESPONSE']._serialized_start=1286
-  _globals['_RELEASELEASERESPONSE']._serialized_end=1348
-  _globals['_GETLEASEREQUEST']._serialized_start=1350
-  _globals['_GETLEASEREQUEST']._serialized_end=1385
-  _globals['_GETLEASERESPONSE']._serialized_start=1387
-  _globals['_GETLEASERESPONSE']._serialized_end=1445
-  _globals['_LISTLEASESREQUEST']._serialized_start=1447
-  _globals['_LISTLEASESREQUEST']._serialized_end=1540
-  _globals['_LISTLEASESRESPONSE']._serialized_start=1542
-  _globals['_LISTLEASESRESPONSE']._serialized_end=1628
-  _globals['_LISTGRANTKEYSREQUEST']._serialized_start=1630
-  _globals['_LISTGRANTKEYSREQUEST']._serialized_end=1652
-  _globals['_LISTGRANTKEYSRESPONSE']._serialized_start=1654
-  _globals['_LISTGRANTKEYSRESPONSE']._serialized_end=1719
-  _globals['_GRANTKEY']._serialized_start=1721
-  _globals['_GRANTKEY']._serialized_end=1813
-  _globals['_LEASESERVICE']._serialized_start=1972
-  _globals['_LEASESERVICE']._serialized_end=2559
+  _globals['_ACQUIRELEASERESPONSE']._serialized_start=751
+  _globals['_ACQUIRELEASERESPONSE']._serialized_end=912
+  _globals['_RENEWLEASESREQUEST']._serialized_start=914
+  _globals['_RENEWLEASESREQUEST']._serialized_end=1000
+  _globals['_LEASERENEWAL']._serialized_start=1002
+  _globals['_LEASERENEWAL']._serialized_end=1049
+  _globals['_RENEWLEASESRESPONSE']._serialized_start=1051
+  _globals['_RENEWLEASESRESPONSE']._serialized_end=1122
+  _globals['_RENEWALRESULT']._serialized_start=1125
+  _globals['_RENEWALRESULT']._serialized_end=1295
+  _globals['_RELEASELEASEREQUEST']._serialized_start=1297
+  _globals['_RELEASELEASEREQUEST']._serialized_end=1367
+  _globals['_RELEASELEASERESPONSE']._serialized_start=1369
+  _globals['_RELEASELEASERESPONSE']._serialized_end=1431
+  _globals['_GETLEASEREQUEST']._serialized_start=1433
+  _globals['_GETLEASEREQUEST']._serialized_end=1468
+  _globals['_GETLEASERESPONSE']._serialized_start=1470
+  _globals['_GETLEASERESPONSE']._serialized_end=1528
+  _globals['_LISTLEASESREQUEST']._serialized_start=1530
+  _globals['_LISTLEASESREQUEST']._serialized_end=1623
+  _globals['_LISTLEASESRESPONSE']._serialized_start=1625
+  _globals['_LISTLEASESRESPONSE']._serialized_end=1711
+  _globals['_LISTGRANTKEYSREQUEST']._serialized_start=1713
+  _globals['_LISTGRANTKEYSREQUEST']._serialized_end=1735
+  _globals['_LISTGRANTKEYSRESPONSE']._serialized_start=1737
+  _globals['_LISTGRANTKEYSRESPONSE']._serialized_end=1802
+  _globals['_GRANTKEY']._serialized_start=1804
+  _globals['_GRANTKEY']._serialized_end=1896
+  _globals['_LEASESERVICE']._serialized_start=2055
+  _globals['_LEASESERVICE']._serialized_end=2642
 # @@protoc_insertion_point(module_scope)

@@ -113,7 +113,7 @@ class Lease(_message.Message):
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """`role` is `runner` or `service`; others are the holder's."""
+        """`role` is `runner`, `service` or `operator`; others are the holder's."""
 
     def __init__(
         self,
@@ -168,6 +168,7 @@ class AcquireLeaseRequest(_message.Message):
     ENDPOINT_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TAKEOVER_TOKEN_FIELD_NUMBER: _builtins.int
     resource: _builtins.str
     """The resource, 1–400 characters of `A-Z a-z 0-9 _ - /`."""
     holder: _builtins.str
@@ -176,13 +177,18 @@ class AcquireLeaseRequest(_message.Message):
     """Where the holder is reached, `host:port`; may be empty."""
     request_id: _builtins.str
     """Makes a repeated call find what the first one got. At most 255 characters."""
+    takeover_token: _builtins.int
+    """Replaces the lease with this token, live or not; 0: takes over nothing. It is the
+    token that the caller judged, never one read afterwards. Roles `service` and
+    `operator` only.
+    """
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
         """How long; 2 s to 1 h. Default 15 s."""
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """`role` is required: `runner` or `service`."""
+        """`role` is required: `runner`, `service` or `operator`."""
 
     def __init__(
         self,
@@ -193,10 +199,11 @@ class AcquireLeaseRequest(_message.Message):
         endpoint: _builtins.str = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         request_id: _builtins.str = ...,
+        takeover_token: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "holder", b"holder", "labels", b"labels", "request_id", b"request_id", "resource", b"resource", "ttl", b"ttl"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "holder", b"holder", "labels", b"labels", "request_id", b"request_id", "resource", b"resource", "takeover_token", b"takeover_token", "ttl", b"ttl"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -210,6 +217,7 @@ class AcquireLeaseResponse(_message.Message):
 
     LEASE_FIELD_NUMBER: _builtins.int
     GRANT_FIELD_NUMBER: _builtins.int
+    REPLACED_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def lease(self) -> Global___Lease:
         """The lease."""
@@ -218,15 +226,22 @@ class AcquireLeaseResponse(_message.Message):
     def grant(self) -> _grant_pb2.Grant:
         """Shown with each write."""
 
+    @_builtins.property
+    def replaced_expire_time(self) -> _timestamp_pb2.Timestamp:
+        """Until when the holder that a takeover replaced may believe in its grant. Set by a
+        takeover; without one, while the time that an earlier takeover told has not come.
+        """
+
     def __init__(
         self,
         *,
         lease: Global___Lease | None = ...,
         grant: _grant_pb2.Grant | None = ...,
+        replaced_expire_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant", "lease", b"lease"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant", "lease", b"lease", "replaced_expire_time", b"replaced_expire_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant", "lease", b"lease"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant", "lease", b"lease", "replaced_expire_time", b"replaced_expire_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

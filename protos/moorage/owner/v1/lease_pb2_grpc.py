@@ -101,6 +101,10 @@ class LeaseServiceServicer:
         FAILED_PRECONDITION / LEASE_HELD (with RetryInfo) while a live lease exists, also to
         its own holder under another request_id. ABORTED / LEASE_STALE when the request_id's
         lease has ended. ALREADY_EXISTS / REQUEST_ID_REUSED: same id, other content.
+
+        With takeover_token the lease that stands at exactly this token is replaced, at once
+        and also while it is live. ABORTED / LEASE_STALE when the resource stands at another
+        token, live or not, or at none: nothing changes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

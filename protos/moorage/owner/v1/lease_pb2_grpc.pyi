@@ -52,6 +52,10 @@ class LeaseServiceStub:
     FAILED_PRECONDITION / LEASE_HELD (with RetryInfo) while a live lease exists, also to
     its own holder under another request_id. ABORTED / LEASE_STALE when the request_id's
     lease has ended. ALREADY_EXISTS / REQUEST_ID_REUSED: same id, other content.
+
+    With takeover_token the lease that stands at exactly this token is replaced, at once
+    and also while it is live. ABORTED / LEASE_STALE when the resource stands at another
+    token, live or not, or at none: nothing changes.
     """
     RenewLeases: _grpc.UnaryUnaryMultiCallable[_lease_pb2.RenewLeasesRequest, _lease_pb2.RenewLeasesResponse]
     """Extends live leases, each with its own result; never revives one, never changes a
@@ -94,6 +98,10 @@ class LeaseServiceAsyncStub(LeaseServiceStub):
     FAILED_PRECONDITION / LEASE_HELD (with RetryInfo) while a live lease exists, also to
     its own holder under another request_id. ABORTED / LEASE_STALE when the request_id's
     lease has ended. ALREADY_EXISTS / REQUEST_ID_REUSED: same id, other content.
+
+    With takeover_token the lease that stands at exactly this token is replaced, at once
+    and also while it is live. ABORTED / LEASE_STALE when the resource stands at another
+    token, live or not, or at none: nothing changes.
     """
     RenewLeases: _aio.UnaryUnaryMultiCallable[_lease_pb2.RenewLeasesRequest, _lease_pb2.RenewLeasesResponse]  # type: ignore[assignment]
     """Extends live leases, each with its own result; never revives one, never changes a
@@ -139,6 +147,10 @@ class LeaseServiceServicer(metaclass=_abc_1.ABCMeta):
         FAILED_PRECONDITION / LEASE_HELD (with RetryInfo) while a live lease exists, also to
         its own holder under another request_id. ABORTED / LEASE_STALE when the request_id's
         lease has ended. ALREADY_EXISTS / REQUEST_ID_REUSED: same id, other content.
+
+        With takeover_token the lease that stands at exactly this token is replaced, at once
+        and also while it is live. ABORTED / LEASE_STALE when the resource stands at another
+        token, live or not, or at none: nothing changes.
         """
 
     @_abc_1.abstractmethod
