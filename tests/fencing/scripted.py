@@ -16,7 +16,7 @@ from services.common.channels import open_channel
 from services.common.errors import Aborted, MoorageError
 from services.common.status import to_status
 from services.fencing.grants import GrantClaims, GrantSigner
-from services.owner.leases import LeaseHeld, LeaseStale
+from services.owner.leases import LeaseHeld, LeaseStale, RequestIdReused, TakeoverStale
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Act = Callable[[Context], Awaitable[None]]
@@ -25,7 +25,10 @@ START = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 class ScriptedOwner(LeaseServiceServicer):
-    """Grants and renews whatever it is asked. `before` and `after` run around the next calls, one each."""
+    """Grants and renews whatever it is asked; a takeover must name the newest token of all.
+
+    `before` and `after` run around the next calls, one each.
+    """
 
     def __init__(self) -> None:
         self.signer = GrantSigner("key_1", Ed25519PrivateKey.generate())
@@ -36,6 +39,7 @@ class ScriptedOwner(LeaseServiceServicer):
         self.renewal_states: dict[str, lease_pb2.RenewalState.ValueType] = {}
         self.renewal_results = 1.0
         self.granted: dict[str, lease_pb2.AcquireLeaseResponse] = {}
+        self.granted_for: dict[str, lease_pb2.AcquireLeaseRequest] = {}
         self.token = 0
 
     def asked_for(self, kind: type[Any]) -> list[Any]:
@@ -52,6 +56,8 @@ class ScriptedOwner(LeaseServiceServicer):
         self, request: lease_pb2.AcquireLeaseRequest, context: Context
     ) -> lease_pb2.AcquireLeaseResponse:
         async with self._acting(request, context):
+            if refusal := self._refusal(request):
+                await context.abort_with_status(to_status(refusal))
             if request.request_id not in self.granted:
                 self.granted[request.request_id] = self._grant(request)
         return self.granted[request.request_id]
@@ -86,6 +92,15 @@ class ScriptedOwner(LeaseServiceServicer):
         if self.after:
             await self.after.pop(0)(context)
 
+    def _refusal(self, request: lease_pb2.AcquireLeaseRequest) -> MoorageError | None:
+        known = self.granted_for.setdefault(request.request_id, request)
+        if request != known:
+            return RequestIdReused(holder=request.holder, request_id=request.request_id)
+        if request.request_id in self.granted or request.takeover_token in (0, self.token):
+            return None
+        del self.granted_for[request.request_id]
+        return TakeoverStale(resource=request.resource, token=request.takeover_token)
+
     def _grant(self, request: lease_pb2.AcquireLeaseRequest) -> lease_pb2.AcquireLeaseResponse:
         self.token += 1
         ttl = request.ttl.ToTimedelta()
@@ -100,7 +115,10 @@ class ScriptedOwner(LeaseServiceServicer):
         )
         lease.expire_time.FromDatetime(START + ttl)
         grant = self.sign(request.resource, request.holder, self.token, START + ttl)
-        return lease_pb2.AcquireLeaseResponse(lease=lease, grant=grant)
+        response = lease_pb2.AcquireLeaseResponse(lease=lease, grant=grant)
+        if request.takeover_token:
+            response.replaced_expire_time.FromDatetime(START + timedelta(seconds=30))
+        return response
 
     def _renew(self, holder: str, item: lease_pb2.LeaseRenewal) -> lease_pb2.RenewalResult:
         state = self.renewal_states.get(item.resource, lease_pb2.RENEWAL_STATE_RENEWED)

@@ -20,6 +20,7 @@ from services.owner.server import build
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 RUNNER = {"role": "runner"}
+SERVICE = {"role": "service"}
 PATIENCE = 10.0
 
 
@@ -54,6 +55,7 @@ class Holder:
         request_id: str = "",
         endpoint: str = "",
         labels: Mapping[str, str] | None = None,
+        takeover_token: int = 0,
     ) -> lease_pb2.AcquireLeaseResponse:
         request = lease_pb2.AcquireLeaseRequest(
             resource=resource,
@@ -62,8 +64,15 @@ class Holder:
             endpoint=endpoint,
             labels=RUNNER if labels is None else labels,
             request_id=request_id,
+            takeover_token=takeover_token,
         )
         return await self._client.acquire(request, PATIENCE)
+
+    async def take_over(
+        self, resource: str, token: int, ttl: float = 30.0, *, request_id: str = ""
+    ) -> lease_pb2.AcquireLeaseResponse:
+        """Replace this token, as the session service does."""
+        return await self.acquire(resource, ttl, request_id=request_id, labels=SERVICE, takeover_token=token)
 
     async def renew(self, *items: tuple[str, int]) -> list[lease_pb2.RenewalResult]:
         renewals = [lease_pb2.LeaseRenewal(resource=resource, token=token) for resource, token in items]

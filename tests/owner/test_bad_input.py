@@ -14,7 +14,7 @@ from moorage.owner.v1.lease_pb2_grpc import LeaseServiceStub
 from services.common.errors import InvalidArgument
 from services.common.status import from_rpc_error
 from services.owner.config import OwnerSettings
-from tests.owner.replicas import RUNNER, Holder, replica
+from tests.owner.replicas import RUNNER, SERVICE, Holder, replica
 
 GOOD: dict[str, Any] = {"resource": "runners/a", "holder": "alice/1", "labels": RUNNER}
 
@@ -49,7 +49,7 @@ ACQUIRE: list[tuple[str, dict[str, Any]]] = [
     ("endpoint", {"endpoint": "a b:1"}),
     ("endpoint", {"endpoint": f"{'a' * 255}:1"}),
     ("labels[role]", {"labels": {}}),
-    ("labels[role]", {"labels": {"role": "operator"}}),
+    ("labels[role]", {"labels": {"role": "captain"}}),
     ("labels[role]", {"labels": {"role": ""}}),
     ("labels", {"labels": {**RUNNER, **{f"k{number}": "" for number in range(40)}}}),
     ("labels", {"labels": {**RUNNER, "k" * 64: ""}}),
@@ -57,6 +57,8 @@ ACQUIRE: list[tuple[str, dict[str, Any]]] = [
     ("labels[k]", {"labels": {**RUNNER, "k": "a\0b"}}),
     ("request_id", {"request_id": "r" * 256}),
     ("request_id", {"request_id": "a\0b"}),
+    ("takeover_token", {"takeover_token": 1}),
+    ("takeover_token", {"takeover_token": -1, "labels": SERVICE}),
 ]
 OTHERS: list[tuple[str, str, Any]] = [
     ("RenewLeases", "holder", lease_pb2.RenewLeasesRequest(holder="x")),
