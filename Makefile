@@ -3,6 +3,7 @@ SHELL := /bin/sh
 BIN := .venv/bin
 # Additional arguments of `make test` and `make lock`, as in: make test ARGS="tests/owner -x"
 ARGS ?=
+NAME ?=
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -54,6 +55,10 @@ lock: setup ## resolve pyproject.toml into requirements.lock; ARGS=--upgrade for
 .PHONY: setup
 setup: ## make .venv hold what requirements.lock names; PYTHON=… chooses the interpreter
 	@sh tools/bootstrap.sh
+
+.PHONY: bench
+bench: setup ## measure what things cost, against references; NAME=lease for one, ARGS="--json -" for programs
+	@$(BIN)/python -m bench $(NAME) $(ARGS)
 
 .PHONY: clean
 clean: ## remove .venv and everything made from the sources; keeps .moorage, your data
