@@ -41,15 +41,21 @@ class Bell:
         return rung
 
     async def _until_woken(self, seconds: float) -> None:
-        self._waiter = asyncio.get_running_loop().create_future()
+        waiter = self._waiter = asyncio.get_running_loop().create_future()
         timer = asyncio.ensure_future(self._clock.sleep(seconds))
-        timer.add_done_callback(lambda _: self._wake())
+        # It ends after this wait when the bell rings first, and must not end the next one.
+        timer.add_done_callback(lambda _: _settle(waiter))
         try:
-            await self._waiter
+            await waiter
         finally:
             self._waiter = None
             timer.cancel()
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if self._waiter is not None:
+            _settle(self._waiter)
+
+
+def _settle(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
