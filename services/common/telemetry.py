@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
-from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from services.common.errors import StartupRefused
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter
 
 TRACEPARENT: Final = "traceparent"
 # Looked up once: a look-up costs as much as a span.
@@ -31,6 +31,11 @@ def configure_telemetry(service: str) -> None:
     """Install the tracer provider of this process; call it once, before the first span."""
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return
+    # Imported here: the command line has no provider, and need not wait for it.
+    from opentelemetry.sdk.resources import SERVICE_NAME, Resource  # noqa: PLC0415
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
     named = {} if "OTEL_SERVICE_NAME" in os.environ else {SERVICE_NAME: f"moorage-{service}"}
     provider = TracerProvider(resource=Resource.create(named))
     if exporter := _exporter():
@@ -40,6 +45,8 @@ def configure_telemetry(service: str) -> None:
 
 def shutdown_telemetry() -> None:
     """Send what is still waiting."""
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 (see above)
+
     provider = trace.get_tracer_provider()
     if isinstance(provider, TracerProvider):
         provider.shutdown()
@@ -89,6 +96,8 @@ def _exporter() -> SpanExporter | None:
     if wanted == "none":
         return None
     if wanted == "console":
+        from opentelemetry.sdk.trace.export import ConsoleSpanExporter  # noqa: PLC0415 (see above)
+
         return ConsoleSpanExporter()
     if wanted != "otlp":
         raise StartupRefused(f"OTEL_TRACES_EXPORTER: {wanted!r} is none of otlp, console, none")
