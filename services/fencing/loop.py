@@ -94,7 +94,8 @@ class LeaseLoop:
 
         `takeover_token` names the token to replace, at once and also while its lease is live.
         Raises LeaseHeld, LeaseStale, InvalidArgument, or DependencyUnavailable. What a request
-        that was cancelled or given up may have got is given back by `run`.
+        that was cancelled or given up may have got is given back by `run`; what a takeover may
+        have got ends by itself.
         """
         request = lease_pb2.AcquireLeaseRequest(
             resource=resource,
@@ -132,6 +133,11 @@ class LeaseLoop:
         except UNCERTAIN as error:
             _log.warning("lease not released, it ends by itself", resource=lease.resource, error=str(error))
 
+    def leave(self, lease: HeldLease) -> None:
+        """Renew a lease no more and do not give it back: nobody gets it before its end."""
+        lease.releasing()
+        self._forget(lease)
+
     async def _forever(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
         await forever(name, step, clock=self._clock, longest_delay=_LONGEST_BACK_OFF)
 
@@ -150,7 +156,9 @@ class LeaseLoop:
                 retry_after=error.retry_after,
             ) from error
         except (asyncio.CancelledError, *UNCERTAIN):
-            self._orphans.add(request)
+            # Repeating a takeover might take over only then. And who gives back must have fenced before.
+            if not request.takeover_token:
+                self._orphans.add(request)
             raise
 
     def _hold(self, lease: HeldLease) -> HeldLease:

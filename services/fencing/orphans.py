@@ -8,13 +8,12 @@ from typing import Final
 from moorage.owner.v1 import lease_pb2
 
 from services.common.clock import Clock
-from services.common.errors import Aborted, AlreadyExists, MoorageError
+from services.common.errors import MoorageError
 from services.fencing.alarm import Alarm
 from services.fencing.client import UNCERTAIN, LeaseClient
 
 _TIMEOUT: Final = 5.0
 _LATE: Final = 10.0
-_NEVER_GRANTED: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +51,8 @@ class Orphans:
 
     async def _settle(self, orphan: _Orphan) -> None:
         try:
-            if not orphan.request.takeover_token or await self._was_granted(orphan.request):
-                response = await self._client.acquire(orphan.request, _TIMEOUT)
-                await self._client.release(naming(response.lease), _TIMEOUT)
+            response = await self._client.acquire(orphan.request, _TIMEOUT)
+            await self._client.release(naming(response.lease), _TIMEOUT)
         except UNCERTAIN:
             if self._clock.boottime() < orphan.forgotten_at:
                 raise
@@ -62,23 +60,6 @@ class Orphans:
             # It got nothing, or its lease has ended.
             pass
         self._orphans.pop(orphan.request.request_id, None)
-
-    async def _was_granted(self, request: lease_pb2.AcquireLeaseRequest) -> bool:
-        """Whether a takeover took effect. Repeating it would tell, but might take over only then.
-
-        So it is asked for with another token: a known id is refused because of that, an unknown
-        one because no lease stands at such a token. One that comes later still ends by itself.
-        """
-        probe = lease_pb2.AcquireLeaseRequest()
-        probe.CopyFrom(request)
-        probe.takeover_token = _NEVER_GRANTED
-        try:
-            await self._client.acquire(probe, _TIMEOUT)
-        except AlreadyExists:
-            return True
-        except Aborted:
-            pass
-        return False
 
 
 def naming(lease: lease_pb2.Lease) -> lease_pb2.ReleaseLeaseRequest:

@@ -13,7 +13,6 @@ from services.common.clock import ManualClock
 from services.common.errors import DependencyUnavailable
 from services.fencing.errors import LeaseStale
 from services.fencing.loop import LeaseLoop
-from tests.conditions import eventually
 from tests.fencing.scripted import START, ScriptedOwner, failing
 from tests.fencing.timing import advance_until
 
@@ -44,38 +43,36 @@ async def test_another_token_is_refused_as_stale(owner: ScriptedOwner, leases: L
     assert not leases.leases
 
 
-async def test_what_a_given_up_takeover_got_is_given_back(
+async def test_a_takeover_that_was_given_up_is_neither_repeated_nor_given_back(
     owner: ScriptedOwner, leases: LeaseLoop, clock: ManualClock
 ) -> None:
-    owner.token = 6
-    owner.after = [failing(grpc.StatusCode.UNAVAILABLE)] * 20
-    with pytest.raises(DependencyUnavailable):
-        await _given_up(leases, clock)
-    owner.after = []
-    await advance_until(clock, lambda: bool(owner.asked_for(lease_pb2.ReleaseLeaseRequest)))
-    [released] = owner.asked_for(lease_pb2.ReleaseLeaseRequest)
-    assert (released.resource, released.token, owner.token) == ("a", 7, 7)
-
-
-async def test_a_given_up_takeover_that_got_nothing_is_not_made_up_for(
-    owner: ScriptedOwner, leases: LeaseLoop, clock: ManualClock
-) -> None:
-    """By then nobody may want it: the holder may have come to its senses."""
+    """By then nobody may want it; and giving it back would open the way past its fence."""
     owner.token = 6
     owner.before = [failing(grpc.StatusCode.UNAVAILABLE)] * 20
-    with pytest.raises(DependencyUnavailable):
-        await _given_up(leases, clock)
-    owner.before = []
-    asked = len(owner.asked)
-    await advance_until(clock, lambda: len(owner.asked) > asked)
-    # A new one for the same resource settles what is left of the old one first.
-    lease = await leases.acquire("a", ttl=5, labels=SERVICE, takeover_token=6)
-    assert (lease.token, owner.token) == (7, 7)
-    await eventually(lambda: len(owner.granted) == 1)
-    assert owner.asked_for(lease_pb2.ReleaseLeaseRequest) == []
-
-
-async def _given_up(leases: LeaseLoop, clock: ManualClock) -> None:
     acquiring = asyncio.ensure_future(leases.acquire("a", ttl=5, labels=SERVICE, takeover_token=6))
     await advance_until(clock, acquiring.done)
-    await acquiring
+    with pytest.raises(DependencyUnavailable):
+        await acquiring
+    owner.before, owner.asked = [], []
+    await clock.advance(10)
+    # A plain one that is given up is settled at once, so whatever would be settled has been.
+    owner.after = [failing(grpc.StatusCode.UNAVAILABLE)]
+    with pytest.raises(DependencyUnavailable):
+        await leases.acquire("b", ttl=5, labels=SERVICE, timeout=0)
+    await advance_until(clock, lambda: bool(owner.asked_for(lease_pb2.ReleaseLeaseRequest)))
+    assert {request.resource for request in owner.asked} == {"b"}
+    lease = await leases.acquire("a", ttl=5, labels=SERVICE, takeover_token=owner.token)
+    assert len(owner.asked_for(lease_pb2.AcquireLeaseRequest)) == 3
+    assert lease.held
+
+
+async def test_a_lease_that_is_left_is_not_renewed_and_not_given_back(
+    owner: ScriptedOwner, leases: LeaseLoop, clock: ManualClock
+) -> None:
+    left = await leases.acquire("a", ttl=15, labels=SERVICE)
+    await leases.acquire("b", ttl=15, labels=SERVICE)
+    leases.leave(left)
+    assert (left.held, left.lost.is_set(), set(leases.leases)) == (False, False, {"b"})
+    await advance_until(clock, lambda: len(owner.renewals) == 2)
+    assert owner.renewals == [["b"], ["b"]]
+    assert owner.asked_for(lease_pb2.ReleaseLeaseRequest) == []
