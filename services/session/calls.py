@@ -11,7 +11,8 @@ from moorage.session.v1.journal_pb2 import RunObservation
 
 from services.session.endings import Ending
 from services.session.interactions import Question
-from services.session.journal import Append, SessionKey
+from services.session.journal import SessionKey
+from services.session.journal_turns import Append
 from services.session.sessions import Session
 from services.session.turns import Turn, TurnPhase
 

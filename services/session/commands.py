@@ -13,7 +13,8 @@ from moorage.common.v1.errors_pb2 import ErrorReason
 
 from services.common.errors import FailedPrecondition, NotFound
 from services.session.endings import Ending
-from services.session.journal import JournalTurn, SessionJournal, SessionKey
+from services.session.journal import SessionJournal, SessionKey
+from services.session.journal_turns import JournalTurn
 from services.session.turns import EndReason, TurnState
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from moorage.common.v1 import turn_pb2
@@ -57,11 +57,28 @@ def _check_error(ending: Ending) -> None:
 _LOST: Final = {
     EndReason.LEASE_LOST: "the lease of runner {runner_id} ended before the turn did",
     EndReason.TAKEN_OVER: "another holder took the session over from runner {runner_id}",
+    EndReason.STOP_DEADLINE: "runner {runner_id} did not carry out its Stop in time",
     EndReason.EXECUTION_MISSING: "its holder does not run the turn that runner {runner_id} began",
+}
+
+# What the session service stops for these reasons has exceeded its bounds: whoever ended it, it failed.
+_EXCEEDED: Final = {
+    EndReason.MAX_DURATION: "the turn lasted longer than it may, and its runner did not end it by itself",
+    EndReason.PHASE_DEADLINE: "the turn waited longer than it may, and its runner did not end it by itself",
 }
 
 # Stopped before any runner began it: nothing ran, and what is parked for the session stays parked.
 NOT_BEGUN: Final = Ending(TurnState.STOPPED, EndReason.USER_STOP, stop_method="NOT_BEGUN")
+
+
+def as_ordered(ending: Ending, stopped_for: EndReason | None) -> Ending:
+    """The ending with the reason of the Stop: whoever carries it out does not know why it was ordered."""
+    if stopped_for is None or ending.end_reason is not EndReason.USER_STOP:
+        return ending
+    if stopped_for not in _EXCEEDED:
+        return replace(ending, end_reason=stopped_for)
+    error = _error(stopped_for, _EXCEEDED[stopped_for], {})
+    return replace(ending, state=TurnState.FAILED, end_reason=stopped_for, error=error, stop_method=None)
 
 
 def lost(end_reason: EndReason, **metadata: str) -> Ending:

@@ -7,18 +7,24 @@ the shown token brought about before (a raised token, a LOST turn) is stored all
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import NamedTuple
 
-from moorage.common.v1 import record_pb2
-from moorage.common.v1.errors_pb2 import ErrorReason
-
-from services.common.errors import Aborted, FailedPrecondition
+from services.fencing.errors import StaleOwner
 from services.session import endings, records
 from services.session.endings import Ending
 from services.session.interactions import InteractionState, OpenedQuestion, Question, Settlement
-from services.session.records import NewRecord, RecordKind
+from services.session.journal_turns import (
+    Append,
+    JournalTurn,
+    RecordConflict,
+    RecordGap,
+    RecordsMissing,
+    StoredEnding,
+)
+from services.session.records import RecordKind
 from services.session.sessions import resource_of
+from services.session.transcript import Transcript
 from services.session.turns import (
     EndReason,
     TurnAlreadyBegun,
@@ -28,24 +34,6 @@ from services.session.turns import (
     TurnPhase,
     TurnState,
 )
-
-
-class RecordConflict(Aborted):
-    """record {turn_seq} of turn {turn_id} is stored with another body, as {seq} of session {session_id}"""
-
-    reason = ErrorReason.ERROR_REASON_RECORD_CONFLICT
-
-
-class RecordGap(FailedPrecondition):
-    """record {turn_seq} of turn {turn_id} leaves a gap: {expected} comes next"""
-
-    reason = ErrorReason.ERROR_REASON_RECORD_GAP
-
-
-class RecordsMissing(FailedPrecondition):
-    """turn {turn_id} ends with record {last_turn_seq}, but {stored} is the last one stored"""
-
-    reason = ErrorReason.ERROR_REASON_RECORDS_MISSING
 
 
 class SessionKey(NamedTuple):
@@ -60,71 +48,22 @@ class SessionKey(NamedTuple):
         return resource_of(self.project, self.session_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
-    """A record of a runner, with the SHA-256 of its body."""
-
-    turn_seq: int
-    kind: RecordKind
-    body: bytes
-    body_hash: bytes
-
-
-@dataclass(slots=True)
-class JournalTurn:
-    """What decides whether a write to a turn is taken.
-
-    `stopped_for` is why it will have ended once it is stopped, set while a Stop of it is open;
-    `pending` are the questions that wait for an answer.
-    """
-
-    turn_id: str
-    state: TurnState
-    end_reason: EndReason | None
-    phase: TurnPhase | None
-    token: int | None
-    attempt_id: str | None
-    runner_id: str | None
-    prompt_sent: bool
-    last_turn_seq: int
-    stopped_for: EndReason | None
-    admit_time: datetime
-    pending: list[str]
-
-    @property
-    def stopping(self) -> bool:
-        """Whether a Stop of it is open."""
-        return self.stopped_for is not None
-
-
-class StoredEnding(NamedTuple):
-    """An ending to store, and the seq of the turn's last record."""
-
-    turn_id: str
-    ending: Ending
-    last_seq: int
-
-
-@dataclass(slots=True)
-class SessionJournal:
+@dataclass(slots=True, kw_only=True)
+class SessionJournal(Transcript):
     """A session whose row is locked: what is stored, and what this transaction adds.
 
-    `known` holds seq and body hash of the runner's records that may be repeats, `grown` the
-    turns that got records of their runner, `asked` those whose pending questions are others
-    now, `silenced` those whose answers are not delivered any more, `raised` whether a higher
-    token was shown.
+    Only a token above `begin_above` begins a turn. `asked` are the turns whose pending
+    questions are others now, `silenced` those whose answers are not delivered any more;
+    `raised` says whether a higher token was shown.
     """
 
     key: SessionKey
     token: int
-    head_seq: int
+    begin_above: int = 0
     turns: dict[str, JournalTurn] = field(default_factory=dict)
-    known: dict[tuple[str, int], tuple[int, bytes]] = field(default_factory=dict)
-    records: list[NewRecord] = field(default_factory=list)
     endings: list[StoredEnding] = field(default_factory=list)
     opened: list[OpenedQuestion] = field(default_factory=list)
     settlements: list[Settlement] = field(default_factory=list)
-    grown: set[str] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
     silenced: set[str] = field(default_factory=set)
     raised: bool = False
@@ -148,26 +87,32 @@ class SessionJournal:
     def show(self, token: int, end_reason: EndReason) -> bool:
         """Take a token that a holder shows; False when a higher one has been seen.
 
-        A higher one than before ends what a lower one began, LOST with this reason.
+        A higher one than before ends what a lower one began, LOST with this reason; or with that
+        of its overdue Stop, which whoever marked the session for it did not live to write.
         """
         if token < self.token:
             return False
         for turn in self.turns.values():
             if turn.state.begun and (turn.token or 0) < token:
-                self.abandon(turn, endings.lost(end_reason, **_circumstances(turn)))
+                self.abandon(turn, endings.lost(self._loss(turn, end_reason), **_circumstances(turn)))
         self.raised = self.raised or token > self.token
         self.token = token
         return True
 
     def begin(self, turn_id: str, token: int, attempt_id: str, runner_id: str) -> bool:
-        """Begin an admitted turn; False when this attempt has begun it before."""
+        """Begin an admitted turn; False when this attempt has begun it before.
+
+        StaleOwner under a token that is about to be taken over.
+        """
         turn = self.turn(turn_id)
         if turn.state is not TurnState.ADMITTED:
             self.require_begun(turn, attempt_id)
             return False
+        if token <= self.begin_above:
+            raise StaleOwner(resource=self.key.resource, token=token, highest=self.begin_above)
         turn.state, turn.phase, turn.token = TurnState.RUNNING, TurnPhase.PREPARING_WORKSPACE, token
         turn.attempt_id, turn.runner_id = attempt_id, runner_id
-        self._add_own(turn_id, RecordKind.TURN_STARTED, records.turn_started(runner_id, token, attempt_id))
+        self.add_own(turn_id, RecordKind.TURN_STARTED, records.turn_started(runner_id, token, attempt_id))
         return True
 
     def require_begun(self, turn: JournalTurn, attempt_id: str) -> None:
@@ -201,7 +146,7 @@ class SessionJournal:
             raise self._conflict(turn, append.turn_seq, seq)
         if append.turn_seq != turn.last_turn_seq + 1:
             raise RecordGap(turn_id=turn_id, turn_seq=append.turn_seq, expected=turn.last_turn_seq + 1)
-        return self._add_of_runner(turn, append)
+        return self.add_of_runner(turn, append)
 
     def ask(
         self, turn_id: str, attempt_id: str, append: Append, question: Question, timeout: timedelta
@@ -221,7 +166,7 @@ class SessionJournal:
     def settle(self, turn: JournalTurn, settlement: Settlement) -> None:
         """Settle a question that the turn waits for."""
         self.settlements.append(settlement)
-        self._add(
+        self.add_named(
             turn.turn_id,
             RecordKind.INTERACTION_CLOSED,
             records.interaction_closed(settlement),
@@ -248,7 +193,7 @@ class SessionJournal:
             lost = endings.lost(ending.end_reason, **_circumstances(turn))
             self.abandon(turn, replace(lost, runtime_after=ending.runtime_after))
         else:
-            self._end(turn, _as_ordered(ending, turn.stopped_for))
+            self._end(turn, endings.as_ordered(ending, turn.stopped_for))
 
     def stop(self, turn: JournalTurn, command_id: str, end_reason: EndReason) -> None:
         """Stop a turn in progress: its holder ends it, one without a holder ends here (S5)."""
@@ -256,19 +201,23 @@ class SessionJournal:
             turn.stopped_for = end_reason
             self.cancel_pending(turn, command_id)
         else:
-            self._end(turn, _as_ordered(endings.NOT_BEGUN, end_reason))
+            self._end(turn, endings.as_ordered(endings.NOT_BEGUN, end_reason))
 
     def abandon(self, turn: JournalTurn, ending: Ending) -> None:
         """End a turn of the session service's own accord: an error record says why."""
         if ending.error is not None:
-            self._add_own(turn.turn_id, RecordKind.ERROR, records.turn_error(ending.error))
+            self.add_own(turn.turn_id, RecordKind.ERROR, records.turn_error(ending.error))
         self._end(turn, ending)
+
+    def _loss(self, turn: JournalTurn, end_reason: EndReason) -> EndReason:
+        is_marked = turn.stopping and (turn.token or 0) <= self.begin_above
+        return EndReason.STOP_DEADLINE if is_marked and end_reason is EndReason.LEASE_LOST else end_reason
 
     def _end(self, turn: JournalTurn, ending: Ending) -> None:
         if turn.state.begun:
             self.cancel_pending(turn, ending.end_reason)
         turn.state, turn.end_reason = ending.state, ending.end_reason
-        last_seq = self._add_own(turn.turn_id, RecordKind.TURN_ENDED, records.turn_ended(ending))
+        last_seq = self.add_own(turn.turn_id, RecordKind.TURN_ENDED, records.turn_ended(ending))
         self.endings.append(StoredEnding(turn.turn_id, ending, last_seq))
 
     def _wait_for(self, turn: JournalTurn, pending: list[str]) -> None:
@@ -282,39 +231,6 @@ class SessionJournal:
         )
         self.abandon(turn, endings.conflicting(str(conflict), **conflict.metadata))
         return conflict
-
-    def _add_of_runner(self, turn: JournalTurn, append: Append) -> int:
-        turn.last_turn_seq = append.turn_seq
-        self.grown.add(turn.turn_id)
-        self.head_seq += 1
-        self.known[turn.turn_id, append.turn_seq] = self.head_seq, append.body_hash
-        self.records.append(
-            NewRecord(
-                turn.turn_id,
-                self.head_seq,
-                append.kind,
-                append.body,
-                turn_seq=append.turn_seq,
-                body_hash=append.body_hash,
-            )
-        )
-        return self.head_seq
-
-    def _add_own(self, turn_id: str, kind: RecordKind, body: record_pb2.RecordBody) -> int:
-        return self._add(turn_id, kind, body, records.record_id(turn_id, kind))
-
-    def _add(self, turn_id: str, kind: RecordKind, body: record_pb2.RecordBody, name: str) -> int:
-        self.head_seq += 1
-        content = body.SerializeToString(deterministic=True)
-        self.records.append(NewRecord(turn_id, self.head_seq, kind, content, record_id=name))
-        return self.head_seq
-
-
-def _as_ordered(ending: Ending, stopped_for: EndReason | None) -> Ending:
-    """The ending with the reason of the Stop: whoever carries it out does not know why it was ordered."""
-    if stopped_for is not None and ending.end_reason is EndReason.USER_STOP:
-        return replace(ending, end_reason=stopped_for)
-    return ending
 
 
 def _circumstances(turn: JournalTurn) -> dict[str, str]:

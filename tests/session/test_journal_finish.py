@@ -11,7 +11,8 @@ from moorage.common.v1 import record_pb2, turn_pb2
 from services.common.errors import InvalidArgument, MoorageError
 from services.session import convert
 from services.session.endings import Ending, check_reported
-from services.session.journal import RecordsMissing, SessionKey
+from services.session.journal import SessionKey
+from services.session.journal_turns import RecordsMissing
 from services.session.turns import ENDINGS, EndReason, TurnState
 from tests.session.desks import Desk, message
 

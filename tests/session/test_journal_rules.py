@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 
 from services.common.errors import MoorageError
 from services.session.endings import Ending
-from services.session.journal import (
-    Append,
-    JournalTurn,
-    RecordConflict,
-    RecordGap,
-    SessionJournal,
-    SessionKey,
-)
+from services.session.journal import SessionJournal, SessionKey
+from services.session.journal_turns import Append, JournalTurn, RecordConflict, RecordGap
 from services.session.records import RecordKind, hash_of
 from services.session.turns import EndReason, TurnEnded, TurnState
 from tests.session import samples
@@ -31,7 +25,7 @@ def journal(last_turn_seq: int = 0) -> SessionJournal:
         *("t1", TurnState.ADMITTED, None, None, None, None, None, False, last_turn_seq),
         *(None, samples.TIME, []),
     )
-    return SessionJournal(SessionKey("default", "s1"), token=0, head_seq=1, turns={"t1": turn})
+    return SessionJournal(key=SessionKey("default", "s1"), token=0, head_seq=1, turns={"t1": turn})
 
 
 def begun(token: int = 1) -> SessionJournal:

@@ -13,7 +13,8 @@ from moorage.common.v1 import record_pb2
 from services.common.errors import MoorageError
 from services.session.endings import Ending
 from services.session.interactions import InteractionState, Settlement, check_question
-from services.session.journal import Append, JournalTurn, SessionJournal, SessionKey
+from services.session.journal import SessionJournal, SessionKey
+from services.session.journal_turns import Append, JournalTurn
 from services.session.records import RecordKind, hash_of
 from services.session.turns import EndReason, TurnState
 from tests.session import samples
@@ -39,7 +40,7 @@ def begun() -> SessionJournal:
         admit_time=samples.TIME,
         pending=[],
     )
-    journal = SessionJournal(SessionKey("default", "s1"), token=0, head_seq=1, turns={"t1": turn})
+    journal = SessionJournal(key=SessionKey("default", "s1"), token=0, head_seq=1, turns={"t1": turn})
     journal.show(1, EndReason.TAKEN_OVER)
     journal.begin("t1", 1, "a1", "runner/1")
     return journal

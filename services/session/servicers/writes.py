@@ -17,7 +17,8 @@ from services.session.calls import AppendCall, FinishCall, HistoryCall, OpenCall
 from services.session.endings import Ending, check_reported
 from services.session.history import DEFAULT_BYTES, MOST_BYTES
 from services.session.interactions import check_question
-from services.session.journal import Append, SessionKey
+from services.session.journal import SessionKey
+from services.session.journal_turns import Append
 from services.session.records import RecordKind, check_body, hash_of
 from services.session.turns import EndReason, TurnPhase, TurnState
 

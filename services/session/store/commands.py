@@ -17,7 +17,8 @@ from services.session.commands import (
     StopDraft,
     outcome_of,
 )
-from services.session.journal import SessionKey, StoredEnding
+from services.session.journal import SessionKey
+from services.session.journal_turns import StoredEnding
 from services.session.store.rows import snapshot, values_of
 from services.session.store.sessions import read_session
 

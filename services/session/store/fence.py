@@ -44,17 +44,19 @@ class Fence:
             return Shown(grant, refusal)
         return Shown(grant, None)
 
-    async def admit(self, journal: SessionJournal, shown: Shown) -> GrantClaims:
+    async def admit(
+        self, journal: SessionJournal, shown: Shown, reason: EndReason | None = None
+    ) -> GrantClaims:
         """Let a holder write to the locked session: valid, of it, not expired now, not stale.
 
         A higher token than the stored one is taken over into the journal, and what a lower
-        one began is LOST, whatever becomes of the write.
+        one began is LOST, whatever becomes of the write; `reason` says why, if not the token does.
         """
         if shown.refusal is not None:
             raise shown.refusal
         # A look-up by now; expiry is judged anew, since the lock may have been waited for.
         claims = await self._verifier.verify(shown.grant, journal.key.resource)
-        if not journal.show(claims.token, _loss(claims)):
+        if not journal.show(claims.token, reason or _loss(claims)):
             raise StaleOwner(resource=claims.resource, token=claims.token, highest=journal.token)
         return claims
 

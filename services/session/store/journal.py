@@ -22,7 +22,8 @@ from services.common.errors import InvalidArgument, MoorageError
 from services.session import endings
 from services.session.bindings import BindingUnresolved
 from services.session.calls import AppendCall, Begun, FinishCall, OpenCall, ProgressCall, TurnCall
-from services.session.journal import JournalTurn, SessionJournal, SessionKey
+from services.session.journal import SessionJournal, SessionKey
+from services.session.journal_turns import JournalTurn
 from services.session.limits import LimitDefaults
 from services.session.metadata import run_metadata
 from services.session.sessions import ApprovalPolicy, Session, check_open
@@ -39,7 +40,7 @@ from services.session.store.running import (
 from services.session.store.sessions import read_session
 from services.session.store.turns import read_turn
 from services.session.store.writing import Writer, require
-from services.session.turns import Turn, TurnPhase, TurnState
+from services.session.turns import EndReason, Turn, TurnPhase, TurnState
 
 T = TypeVar("T")
 Wanted = Mapping[SessionKey, Collection[str]]
@@ -98,12 +99,12 @@ class JournalStore:
         shown = await self._fence.look(turn.grant, turn.key)
         await self._write("finish_turn", {turn.key: [turn.turn_id]}, partial(self._finish, call, shown))
 
-    async def show(self, key: SessionKey, grant: Grant) -> None:
-        """Show a token and write nothing else: what a lower one began is LOST."""
+    async def show(self, key: SessionKey, grant: Grant, reason: EndReason | None = None) -> None:
+        """Show a token and write nothing else: what a lower one began is LOST, for this reason."""
         shown = await self._fence.look(grant, key)
 
         async def work(_: Connection, journals: Journals) -> None:
-            await self._fence.admit(require(journals, key), shown)
+            await self._fence.admit(require(journals, key), shown, reason)
 
         await self._write("show", {key: []}, work)
 

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import asyncpg
 
 from services.common.database import Connection
-from services.session.journal import JournalTurn, SessionJournal, SessionKey, StoredEnding
+from services.session.journal import SessionJournal, SessionKey
+from services.session.journal_turns import JournalTurn, StoredEnding
 from services.session.store.commands import settle_command
 from services.session.store.questions import save_questions
 from services.session.turns import EndReason, TurnPhase, TurnState
@@ -20,7 +21,8 @@ async def lock_journals(connection: Connection, turns: Mapping[SessionKey, Colle
     keys = sorted(turns)
     rows = await connection.fetch(
         """
-        SELECT session.project, session.session_id, session.token, session.head_seq
+        SELECT session.project, session.session_id, session.token, session.begin_above,
+               session.head_seq
         FROM session.sessions AS session
         JOIN unnest($1::text[], $2::text[]) AS wanted (project, session_id) USING (project, session_id)
         ORDER BY session.project COLLATE "C", session.session_id COLLATE "C"
@@ -31,7 +33,7 @@ async def lock_journals(connection: Connection, turns: Mapping[SessionKey, Colle
     )
     journals = {
         (key := SessionKey(row["project"], row["session_id"])): SessionJournal(
-            key, row["token"], row["head_seq"]
+            key=key, token=row["token"], begin_above=row["begin_above"], head_seq=row["head_seq"]
         )
         for row in rows
     }
