@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Self
 
 from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from services.common.settings import DatabaseSettings, ListenAddress, PositiveSeconds, ServiceSettings
+from services.owner.keys import KeySchedule
 
 _DAY = 86_400.0
 
@@ -25,18 +27,29 @@ class OwnerSettings(ServiceSettings, DatabaseSettings):
     max_ttl: PositiveSeconds = Field(3600.0, description="seconds of the longest lease")
     request_id_retention: PositiveSeconds = Field(_DAY, description="seconds that request ids are kept")
     purge_interval: PositiveSeconds = Field(600.0, description="seconds between purges of request ids")
-    key_lifetime: PositiveSeconds = Field(90 * _DAY, description="seconds after which a new key signs")
+    key_lifetime: PositiveSeconds = Field(90 * _DAY, description="seconds after which a new key is made")
+    key_notice: PositiveSeconds = Field(
+        900.0, description="seconds that a new key is listed before it signs; verifiers look every 300"
+    )
     key_refresh: PositiveSeconds = Field(60.0, description="seconds between looks at the signing keys")
 
     @property
-    def key_overlap(self) -> float:
-        """Seconds that a replaced key stays valid: longer than any grant it may have signed."""
-        return 2 * self.max_ttl + 10 * self.key_refresh
+    def key_schedule(self) -> KeySchedule:
+        """A replaced key stays valid for longer than any grant it may have signed."""
+        overlap = 2 * self.max_ttl + 10 * self.key_refresh
+        return KeySchedule(
+            lifetime=timedelta(seconds=self.key_lifetime),
+            notice=timedelta(seconds=self.key_notice),
+            overlap=timedelta(seconds=overlap),
+        )
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:
         if not self.min_ttl <= self.default_ttl <= self.max_ttl:
             raise ValueError("--min-ttl, --default-ttl and --max-ttl must not decrease in this order")
-        if self.key_lifetime <= self.key_overlap:
-            raise ValueError("--key-lifetime must be longer than a replaced key stays valid")
+        schedule = self.key_schedule
+        if schedule.lifetime <= schedule.notice + schedule.overlap:
+            raise ValueError(
+                "--key-lifetime must be longer than a new key's notice and a replaced key's validity"
+            )
         return self

@@ -1,17 +1,30 @@
-"""The keys that sign grants: stored in the database, the newest one signs (F3)."""
+"""The keys that sign grants, stored in the database (F3).
+
+A key is made when the newest one is old, listed for a while so that verifiers know it, signs until
+another one does, and is dropped when no grant of it can be in force any more. So at most two are valid.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from services.common.errors import DependencyUnavailable
 from services.fencing.grants import GrantSigner
+
+
+@dataclass(frozen=True, slots=True)
+class KeySchedule:
+    """A new key after `lifetime`; it signs after `notice`; the one before is valid for `overlap` more."""
+
+    lifetime: timedelta
+    notice: timedelta
+    overlap: timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +44,25 @@ class NewKey:
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """A key of the database."""
+    """A key of the database, where it was judged whether its notice is over."""
 
     kid: str
     private_key: bytes = field(repr=False)
     create_time: datetime
+    is_noticed: bool
 
     @property
     def signer(self) -> GrantSigner:
         """Signs with this key."""
         return GrantSigner(self.kid, Ed25519PrivateKey.from_private_bytes(self.private_key))
+
+
+def signing(keys: Sequence[StoredKey]) -> StoredKey:
+    """Of these, newest first, the one that signs: the newest that verifiers had the time to fetch.
+
+    While there is none such, the oldest, which is the only one after the first start.
+    """
+    return next((key for key in keys if key.is_noticed), keys[-1])
 
 
 class KeyRing:
@@ -56,9 +78,10 @@ class KeyRing:
         return self._signer is None
 
     def load(self, keys: Sequence[StoredKey]) -> None:
-        """Sign with the first of these, the newest, from now on."""
-        if self._signer is None or self._signer.kid != keys[0].kid:
-            self._signer = keys[0].signer
+        """Sign with the right one of these, newest first, from now on."""
+        key = signing(keys)
+        if self._signer is None or self._signer.kid != key.kid:
+            self._signer = key.signer
 
     def signer(self) -> GrantSigner:
         """What signs; DependencyUnavailable while there is no key."""

@@ -62,7 +62,7 @@ class Owner:
 def build(settings: OwnerSettings) -> Owner:
     """A replica, not serving yet."""
     database = Database(settings, name="moorage-owner")
-    leases, keys, ring = LeaseStore(database), KeyStore(database), KeyRing()
+    leases, keys, ring = LeaseStore(database), KeyStore(database, settings.key_schedule), KeyRing()
     key_upkeep = KeyUpkeep(keys, ring, settings)
     request_upkeep = RequestUpkeep(leases, settings)
     limits = TtlLimits(settings.default_ttl, settings.min_ttl, settings.max_ttl)

@@ -17,14 +17,12 @@ _PURGED_AT_ONCE: Final = 1000
 
 
 class KeyUpkeep:
-    """Keeps the key ring on the newest stored key, and stores one when there is none or it is old."""
+    """Keeps the key ring on the stored key that signs, and stores one when there is none or all are old."""
 
     def __init__(self, store: KeyStore, ring: KeyRing, settings: OwnerSettings) -> None:
         """The ring is loaded from the store."""
         self._store = store
         self._ring = ring
-        self._lifetime = timedelta(seconds=settings.key_lifetime)
-        self._overlap = timedelta(seconds=settings.key_overlap)
         self._interval = settings.key_refresh
 
     async def ensure(self) -> None:
@@ -38,8 +36,7 @@ class KeyUpkeep:
         return self._interval
 
     async def _refresh(self) -> None:
-        candidate = NewKey.mint()
-        self._ring.load(await self._store.agree_on_keys(candidate, self._lifetime, self._overlap))
+        self._ring.load(await self._store.agree_on_keys(NewKey.mint()))
 
 
 class RequestUpkeep:

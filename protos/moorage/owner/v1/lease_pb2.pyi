@@ -551,7 +551,7 @@ class ListGrantKeysResponse(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___GrantKey]:
-        """Newest first; the first one signs."""
+        """Newest first. A new one is listed for a while before it signs."""
 
     def __init__(
         self,

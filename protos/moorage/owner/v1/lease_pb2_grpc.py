@@ -142,7 +142,7 @@ class LeaseServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListGrantKeys(self, request, context):
-        """The public keys that verify grants; more than one while keys rotate.
+        """The public keys that verify grants; two while keys rotate.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -72,7 +72,7 @@ class LeaseServiceStub:
     ListLeases: _grpc.UnaryUnaryMultiCallable[_lease_pb2.ListLeasesRequest, _lease_pb2.ListLeasesResponse]
     """Leases by resource prefix, in the order of their names."""
     ListGrantKeys: _grpc.UnaryUnaryMultiCallable[_lease_pb2.ListGrantKeysRequest, _lease_pb2.ListGrantKeysResponse]
-    """The public keys that verify grants; more than one while keys rotate."""
+    """The public keys that verify grants; two while keys rotate."""
 
 @_typing.type_check_only
 class LeaseServiceAsyncStub(LeaseServiceStub):
@@ -118,7 +118,7 @@ class LeaseServiceAsyncStub(LeaseServiceStub):
     ListLeases: _aio.UnaryUnaryMultiCallable[_lease_pb2.ListLeasesRequest, _lease_pb2.ListLeasesResponse]  # type: ignore[assignment]
     """Leases by resource prefix, in the order of their names."""
     ListGrantKeys: _aio.UnaryUnaryMultiCallable[_lease_pb2.ListGrantKeysRequest, _lease_pb2.ListGrantKeysResponse]  # type: ignore[assignment]
-    """The public keys that verify grants; more than one while keys rotate."""
+    """The public keys that verify grants; two while keys rotate."""
 
 class LeaseServiceServicer(metaclass=_abc_1.ABCMeta):
     """Leases over names, with fencing tokens.
@@ -197,6 +197,6 @@ class LeaseServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _lease_pb2.ListGrantKeysRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_lease_pb2.ListGrantKeysResponse, _abc.Awaitable[_lease_pb2.ListGrantKeysResponse]]:
-        """The public keys that verify grants; more than one while keys rotate."""
+        """The public keys that verify grants; two while keys rotate."""
 
 def add_LeaseServiceServicer_to_server(servicer: LeaseServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
