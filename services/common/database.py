@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias, cast
 
 import asyncpg
 from asyncpg.transaction import Transaction
 
 from services.common.errors import DependencyUnavailable, Unavailable
+from services.common.hosts import connect
 from services.common.schema import check_schema
 from services.common.settings import DatabaseSettings
 from services.common.subscription import Subscription
@@ -20,10 +21,14 @@ __all__ = ["Connection", "Database", "check_schema"]
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 
 _ROLLBACK_TIMEOUT: Final = 2.0
+# Less than a probe's patience: one that finds a server hanging makes the pool leave it.
+_PING_TIMEOUT: Final = 2.0
 _RETRY_AFTER: Final = 1.0
 
-# After these the other connections of the pool are no better: the server went away or was demoted.
+# After these the other connections of the pool are no better: the server went away, hangs or was demoted.
 _LOST: Final = (
+    # The server would have ended the statement before.
+    TimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -45,7 +50,6 @@ _TRANSIENT: Final = (
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.InvalidCachedStatementError,
     asyncpg.OutdatedSchemaCacheError,
-    TimeoutError,
 )
 
 
@@ -63,6 +67,7 @@ class Database:
         settings = self._settings
         self._pool = await asyncpg.create_pool(
             settings.database_url,
+            connect=cast("Any", connect),
             # A floor of connections would be kept by a task that logs a stack at each failure.
             min_size=0,
             max_size=settings.database_pool_size,
@@ -126,7 +131,8 @@ class Database:
         """Return when this is a primary that can be written to, else raise Unavailable."""
         async with self.connection() as connection:
             read_only = await connection.fetchval(
-                "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean"
+                "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean",
+                timeout=_PING_TIMEOUT,
             )
         if read_only:
             await self._require_pool().expire_connections()

@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import asyncpg
-
 from services.common.errors import DependencyUnavailable, StartupRefused
+from services.common.hosts import connect
 
 if TYPE_CHECKING:
+    import asyncpg
     from alembic.config import Config
     from sqlalchemy import Connection
 
@@ -60,18 +60,20 @@ async def pending(database_url: str, service: str) -> list[str]:
 
 
 async def _with_connection(database_url: str, work: Callable[[Connection], T]) -> T:
-    # SQLAlchemy and alembic take half a second to import, and services that only run need neither.
+    # SQLAlchemy and alembic take half a second to import, and services that only run need neither;
+    # commands that have no database need no driver.
+    import asyncpg  # noqa: PLC0415
     from sqlalchemy.exc import DBAPIError  # noqa: PLC0415
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
     from sqlalchemy.pool import NullPool  # noqa: PLC0415
 
-    async def connect() -> asyncpg.Connection[asyncpg.Record]:
+    async def open_connection() -> asyncpg.Connection[asyncpg.Record]:
         try:
-            return await asyncpg.connect(database_url, timeout=_CONNECT_TIMEOUT)
+            return await connect(database_url, timeout=_CONNECT_TIMEOUT, target_session_attrs="read-write")
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise DependencyUnavailable(dependency="database", cause=str(error)) from error
 
-    engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=open_connection, poolclass=NullPool)
     try:
         async with engine.connect() as connection:
             return await connection.run_sync(work)

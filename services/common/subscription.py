@@ -10,6 +10,7 @@ from typing import Final
 import asyncpg
 
 from services.common.errors import DependencyUnavailable
+from services.common.hosts import Connection, connect
 from services.common.loops import forever
 from services.common.settings import DatabaseSettings
 
@@ -56,18 +57,20 @@ class Subscription:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(lost.wait(), _HEARTBEAT)
                     break
-                await connection.execute("SELECT 1")
+                await _require_writable(connection)
             raise DependencyUnavailable(dependency="database", cause="the listening connection was lost")
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
             raise DependencyUnavailable(dependency="database", cause=str(error)) from error
         finally:
             connection.terminate()
 
-    async def _connect(self) -> asyncpg.Connection[asyncpg.Record]:
+    async def _connect(self) -> Connection:
         settings = self._settings
         try:
-            return await asyncpg.connect(
+            return await connect(
                 settings.direct_url,
+                # A standby takes no LISTEN.
+                target_session_attrs="read-write",
                 timeout=settings.database_connect_timeout,
                 command_timeout=settings.database_command_timeout,
                 server_settings={"application_name": f"{self._name} listen {self._channel}"},
@@ -77,3 +80,9 @@ class Subscription:
 
     def _deliver(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
         self._callback(str(payload))
+
+
+async def _require_writable(connection: Connection) -> None:
+    """A primary that was replaced and still lives notifies nobody."""
+    if await connection.fetchval("SELECT current_setting('transaction_read_only')::boolean"):
+        raise DependencyUnavailable(dependency="database", cause="not a writable primary any more")
