@@ -10,6 +10,7 @@ from moorage.common.v1.turn_pb2 import TurnPhase
 from moorage.session.v1.session_pb2 import InteractionState
 
 from services.common.errors import InvalidArgument
+from services.common.failpoints import failpoint
 from services.common.logs import get_logger
 from services.runner.clients.journal import TurnJournal
 from services.runner.executions import Execution
@@ -75,6 +76,7 @@ class Asking:
 
     async def _store(self, question: Question, slot: Slot) -> None:
         turn_seq = await self._records.reached(slot)
+        await failpoint("runner.question.before_open")
         if self._execution.stopping:
             question.settle(WITHDRAWN)
         if question.answer.done():
@@ -87,6 +89,7 @@ class Asking:
             text = f"a question of the agent cannot be stored: {error}"
             self._records.fill(slot, error_body("QUESTION_REFUSED", text, title=question.opened.title))
             return
+        await failpoint("runner.question.opened")
         _log.info("question opened", interaction=question.opened.interaction_id, seq=response.seq)
         if response.seq:
             self._records.settle(slot)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.common.clock import Clock
+from services.common.failpoints import failpoint
 from services.common.logs import bind, get_logger
 from services.common.telemetry import use_traceparent
 from services.fencing.errors import LeaseHeld
@@ -154,6 +155,7 @@ class Dispatching:
 
     async def _take(self, execution: Execution) -> Hold | None:
         try:
+            await failpoint("runner.dispatch.registered")
             hold = await self._holds.take(execution.attempt.resource)
         except Exception as error:  # noqa: BLE001 (whoever dispatched is told)
             execution.refuse(error)
@@ -164,6 +166,7 @@ class Dispatching:
     async def _use(self, execution: Execution, hold: Hold, drive: Drive) -> None:
         try:
             stays = await self._drive_held(execution, hold, drive)
+            await failpoint("runner.park.before")
             if stays and self._park.is_open:
                 self._park.put(hold)
             elif stays:

@@ -44,6 +44,7 @@ class Driver:
     async def _drive(self, execution: Execution, hold: Hold) -> Ending:
         attempt, lease = execution.attempt, hold.lease
         journal = self._journal.of(attempt, lease)
+        await failpoint("runner.begin_turn.before")
         begun = await journal.begin()
         await failpoint("runner.begin_turn.after")
         async with self._appender.records(attempt, lease, execution.hold.interrupt) as records:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Final
 
 from moorage.common.v1.errors_pb2 import ErrorReason
 from moorage.common.v1.turn_pb2 import EndReason
@@ -14,9 +16,15 @@ from services.runner.acp.errors import (
     AgentError,
     AgentRefused,
     UnsupportedContent,
+    UnsupportedServer,
 )
 from services.runner.clients.processes import ProcessEnd
 from services.runner.endings import NOT_OURS, TurnAbandoned, TurnFailed
+
+_CODES: Final[Mapping[type[AgentError], str]] = {
+    UnsupportedContent: "UNSUPPORTED_CONTENT",
+    UnsupportedServer: "UNSUPPORTED_MCP_SERVER",
+}
 
 
 def start_failure(error: MoorageError, install: str) -> TurnFailed:
@@ -59,9 +67,12 @@ def agent_failure(error: AgentError, stderr: str, login: str) -> TurnFailed:
             login=login,
             stderr=stderr,
         )
-    code = "UNSUPPORTED_CONTENT" if isinstance(error, UnsupportedContent) else ""
     return TurnFailed(
-        EndReason.END_REASON_AGENT_PROTOCOL_ERROR, str(error), code=code, stderr=stderr, **_details(error)
+        EndReason.END_REASON_AGENT_PROTOCOL_ERROR,
+        str(error),
+        code=_CODES.get(type(error), ""),
+        stderr=stderr,
+        **_details(error),
     )
 
 

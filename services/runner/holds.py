@@ -12,6 +12,7 @@ from moorage.session.v1.session_pb2 import AgentSpec
 
 from services.common.clock import Clock
 from services.common.errors import MoorageError
+from services.common.failpoints import failpoint
 from services.common.loops import Failures
 from services.fencing.leases import HeldLease
 from services.fencing.loop import LeaseLoop
@@ -129,6 +130,7 @@ class Hold:
         """
         await self.cut()
         await self._bury(self.lease.ttl)
+        await failpoint("runner.lease.before_release")
         timeout = _RELEASE_TIMEOUT if self.lease.loss is None else _LOST_RELEASE_TIMEOUT
         await self._leases.release(self.lease, timeout)
 

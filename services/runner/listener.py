@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
@@ -13,6 +13,7 @@ from moorage.common.v1.turn_pb2 import ApprovalPolicy
 from moorage.session.v1.session_pb2 import AgentSpec
 
 from services.common.clock import Clock
+from services.common.failpoints import failpoint
 from services.common.validation import mint_id
 from services.runner.acp.asked import to_question
 from services.runner.acp.coalescer import Coalescer
@@ -43,11 +44,13 @@ class TurnListener:
         records: RecordBuffer,
         clock: Clock,
         *,
+        turn_id: str,
         asking: Asking,
         errands: Errands,
     ) -> None:
         """Records go to the buffer, merged where they are pieces of one text."""
         self._policy = policy
+        self._turn_id = turn_id
         self._limits = limits
         self._text = Coalescer(records.add, clock)
         self._asking = asking
@@ -66,6 +69,11 @@ class TurnListener:
         """From now on the agent can have things done in this place."""
         self._errands.open(place, profile, agent)
 
+    async def tell(self, bodies: Iterable[RecordBody]) -> None:
+        """Record what was learnt of the agent otherwise."""
+        for body in bodies:
+            await self._text.put(body)
+
     async def on_update(self, update: SessionUpdate) -> None:
         """See AgentHandler: record it, unless it is history."""
         body = None if update.replayed else _recorded(partial(to_body, update))
@@ -74,6 +82,8 @@ class TurnListener:
             self._note_title(body)
             self._displays.fill(body)
             await self._text.put(body)
+            kind = "tool" if body.HasField("tool_call") else "output"
+            await failpoint(f"runner.{kind}.recorded", self._turn_id)
 
     async def on_permission(self, request: PermissionRequest) -> Awaitable[PermissionOutcome]:
         """See AgentHandler: answer at once by the policy, or have users asked."""
@@ -88,6 +98,7 @@ class TurnListener:
         return self._errands.begin(request)
 
     async def _ask(self, request: PermissionRequest) -> Awaitable[PermissionOutcome]:
+        await failpoint("runner.question.asked", self._turn_id)
         call_id = request.tool_call.tool_call_id
         title = request.tool_call.title or self._titles.get(call_id) or f"tool call {call_id}"
         question = to_question(request, mint_id("interaction"), title)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from moorage.common.v1.turn_pb2 import EndReason, TurnPhase
@@ -30,6 +30,7 @@ from services.runner.profiles import Profile
 from services.runner.questions import WAITS_FOR_AGENT
 from services.runner.resume import Resumed, Resumption, resumed_warm
 from services.runner.runtimes import Runtime, Runtimes
+from services.runner.setup import Setup, told
 from services.runner.texts import storable
 
 _PREFIX: Final = "TURN_PHASE_"
@@ -102,7 +103,7 @@ class Phases:
         resumed = await self._resume_warm()
         if resumed is None:
             await self._start(profile, place, listener)
-            resumed = await self._load()
+            resumed = await self._load(listener)
         return await self._converse(resumed, listener, limits)
 
     def _profile(self) -> Profile:
@@ -166,7 +167,7 @@ class Phases:
                 raise start_failure(error, profile.install) from error
             runtime.info = await runtime.connection.initialize(timeout=timeout + _LATER)
 
-    async def _load(self) -> Resumed:
+    async def _load(self, listener: TurnListener) -> Resumed:
         runtime, info = self._agent
         phase, timeout = TurnPhase.TURN_PHASE_LOADING_SESSION, self._workshop.timeouts.loading
         waiting_reason = "for the agent to open its session"
@@ -174,7 +175,10 @@ class Phases:
             resumption = Resumption(self._begun, self._journal, self._workshop.history_bytes)
             await failpoint("runner.session.before_load")
             resumed = await resumption.run(runtime, info, timeout + _LATER)
+            setup = Setup(runtime.connection, resumed.native, timeout + _LATER)
+            resumed = replace(resumed, native=await setup.run(self._begun.agent))
         runtime.native = resumed.native
+        await listener.tell(told(resumed.native.offers))
         await runtime.mark()
         return resumed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +13,7 @@ from services.runner.acp.connection import AgentConnection
 from services.runner.acp.errors import AgentAuthRequired, AgentProtocolError, AgentRefused
 from services.runner.acp.lines import Message
 from services.runner.acp.messages import AgentInfo, NativeSession
+from services.runner.acp.servers import acp_servers
 from services.runner.clients.journal import TurnJournal
 from services.runner.history import tell
 from services.runner.runtimes import Runtime
@@ -39,7 +41,7 @@ class Resumed:
             resume_kind=self.kind,
             resume_reason=storable(self.reason),
             native_session_id="" if self.is_told else storable(self.native.id),
-            model=_model(self.native),
+            model=storable(self.native.offers.model),
         )
 
 
@@ -55,28 +57,35 @@ class Resumption:
         """At most so many bytes of history are told."""
         self._native_session_id: Final = begun.native_session_id
         self._is_first = not begun.previous_turn_id
+        self._servers = begun.agent.mcp_servers
         self._journal = journal
         self._history_bytes = history_bytes
 
     async def run(self, runtime: Runtime, info: AgentInfo, timeout: float) -> Resumed:
         """Load what was, or open a new session and tell it. `timeout` bounds each request, in seconds."""
         connection, directory = runtime.connection, runtime.place.root
+        servers = acp_servers(self._servers, info.capabilities)
         try:
-            native = await self._load(connection, info, directory, timeout)
+            native = await self._load(connection, info, directory, servers, timeout)
         except _NotLoaded as cause:
-            native = await connection.new_session(directory, timeout=timeout)
+            native = await connection.new_session(directory, servers, timeout=timeout)
             return await self._told(native, str(cause))
         return Resumed(ResumeKind.RESUME_KIND_LOADED, "the agent loaded its session of before", native)
 
     async def _load(
-        self, connection: AgentConnection, info: AgentInfo, directory: str, timeout: float
+        self,
+        connection: AgentConnection,
+        info: AgentInfo,
+        directory: str,
+        servers: Sequence[Message],
+        timeout: float,
     ) -> NativeSession:
         if not self._native_session_id:
             raise _NotLoaded("no session of the agent is known")
         if not info.capabilities.load_session:
             raise _NotLoaded("the agent cannot load a session")
         try:
-            return await connection.load_session(self._native_session_id, directory, timeout=timeout)
+            return await connection.load_session(self._native_session_id, directory, servers, timeout=timeout)
         except AgentAuthRequired:
             raise
         except (AgentRefused, AgentProtocolError) as error:
@@ -98,9 +107,3 @@ class Resumption:
 
 class _NotLoaded(Exception):
     """Why there is a new native session."""
-
-
-def _model(native: NativeSession) -> str:
-    models = native.raw.get("models")
-    current = models.get("currentModelId") if isinstance(models, dict) else None
-    return storable(current) if isinstance(current, str) else ""

@@ -10,6 +10,7 @@ from moorage.runner.v1 import runner_pb2
 from moorage.runner.v1.runner_pb2_grpc import RunnerServiceServicer
 
 from services.common.errors import InvalidArgument
+from services.common.failpoints import failpoint
 from services.common.validation import check_id, check_present, check_project
 from services.runner.answers import Answers
 from services.runner.dispatching import Answer, Dispatching
@@ -70,6 +71,7 @@ class RunnerServicer(RunnerServiceServicer):
         self, request: runner_pb2.DeliverStopRequest, context: Context
     ) -> runner_pb2.DeliverStopResponse:
         """See the contract."""
+        await failpoint("runner.stop.received", request.turn_id)
         has = self._orders.stop(
             check_project(request.project),
             check_id("session_id", request.session_id),
@@ -83,6 +85,7 @@ class RunnerServicer(RunnerServiceServicer):
         self, request: runner_pb2.DeliverAnswerRequest, context: Context
     ) -> runner_pb2.DeliverAnswerResponse:
         """See the contract."""
+        await failpoint("runner.answer.received", request.turn_id)
         has = self._answers.deliver(
             check_project(request.project),
             check_id("session_id", request.session_id),

@@ -9,6 +9,7 @@ from typing import Final
 from moorage.common.v1.turn_pb2 import EndReason, RuntimeAfter, StopMethod, TurnState
 from moorage.session.v1.journal_pb2 import BeginTurnResponse
 
+from services.common.failpoints import failpoint
 from services.runner.acp.errors import AgentError, AgentExited, HandlerFailed
 from services.runner.acp.messages import Prompt, PromptResult
 from services.runner.acp.records import token_usage
@@ -56,6 +57,7 @@ class TurnRun:
             self._limits,
             records,
             workshop.clock,
+            turn_id=execution.attempt.turn_id,
             asking=asking,
             errands=self._errands,
         )
@@ -75,7 +77,9 @@ class TurnRun:
     async def _reach_end(self, spans: ExitStack) -> Ending:
         try:
             async with background(self._limits.watch_duration()), self._execution.work:
-                return _completed(await self._phases.run(self._listener, self._limits))
+                result = await self._phases.run(self._listener, self._limits)
+                await failpoint("runner.agent.ended")
+                return _completed(result)
         except AgentError as error:
             return (await self._failure(error)).ending()
         except TurnStopped as stop:
@@ -92,12 +96,14 @@ class TurnRun:
         prompt = self._phases.prompt
         if prompt is None:
             return _stopped_by(ending, StopMethod.STOP_METHOD_PROMPT_WITHDRAWN)
+        await failpoint("runner.stop.before_cancel")
         told = False
         with suppress(TimeoutError, AgentError):
             async with time_limit(
                 self._workshop.clock, self._workshop.runtimes.patience.cancel, TimeoutError
             ):
                 told = await self._cancel(prompt)
+                await failpoint("runner.stop.after_cancel")
                 if told:
                     return _confirmed(ending, await prompt.result)
         return await self._own_end(prompt) if prompt.is_done and not told else ending

@@ -31,12 +31,15 @@ from services.runner.acp.messages import (
     as_message,
     parse,
 )
+from services.runner.acp.offers import SWITCH, Offers, Option, options_of
 from services.runner.acp.requests import CLIENT_CAPABILITIES
 from services.runner.acp.rpc import Rpc, mark_retrieved
 from services.runner.acp.stream import ByteStream
 from services.runner.acp.transport import Transport, TransportLimits
 
 DEFAULT_LIMITS: Final = TransportLimits()
+# Of agents that are older than the category of options; the schema has it no more.
+_SET_MODEL: Final = "session/set_model"
 
 
 class AgentConnection:
@@ -130,10 +133,9 @@ class AgentConnection:
         """Open a native session; `cwd` is absolute. Raises AgentAuthRequired."""
         method = AGENT_METHODS["session_new"]
         params = {"cwd": cwd, "mcpServers": list(mcp_servers)}
-        result = await self._request_session(method, params, timeout)
-        parsed = parse(schema.NewSessionResponse, method, result)
-        options = tuple(parsed.config_options or ())
-        return NativeSession(parsed.session_id, parsed.modes, options, as_message(result))
+        raw = as_message(await self._request_session(method, params, timeout))
+        opened = parse(schema.NewSessionResponse, method, {"sessionId": raw.get("sessionId")})
+        return NativeSession(opened.session_id, Offers.of(raw), raw)
 
     async def load_session(
         self, session_id: str, cwd: str, mcp_servers: Sequence[Message] = (), *, timeout: float
@@ -146,8 +148,27 @@ class AgentConnection:
             result = await self._request_session(method, params, timeout, session_id)
         finally:
             self._inbound.loading.discard(session_id)
-        parsed = parse(schema.LoadSessionResponse, method, as_message(result))
-        return NativeSession(session_id, parsed.modes, tuple(parsed.config_options or ()), as_message(result))
+        return NativeSession(session_id, Offers.of(as_message(result)), as_message(result))
+
+    async def set_mode(self, session_id: str, mode_id: str, *, timeout: float) -> None:
+        """Set a mode that the agent offers."""
+        params = {"sessionId": session_id, "modeId": mode_id}
+        await self._rpc.request(AGENT_METHODS["session_set_mode"], params, timeout)
+
+    async def set_model(self, session_id: str, model_id: str, *, timeout: float) -> None:
+        """Set a model, of an agent that offers models beside its options."""
+        params = {"sessionId": session_id, "modelId": model_id}
+        await self._rpc.request(_SET_MODEL, params, timeout)
+
+    async def set_option(
+        self, session_id: str, option: Option, value: str, *, timeout: float
+    ) -> tuple[Option, ...]:
+        """Set an option to one of its values; all options as they stand then."""
+        params: Message = {"sessionId": session_id, "configId": option.id, "value": value}
+        if option.is_switch:
+            params |= {"type": SWITCH, "value": value == "true"}
+        result = await self._rpc.request(AGENT_METHODS["session_set_config_option"], params, timeout)
+        return options_of(as_message(result).get("configOptions"))
 
     def prompt(self, session_id: str, blocks: Sequence[Message], *, meta: Message | None = None) -> Prompt:
         """Begin to send a prompt; one at a time in a session. `meta` is for `traceparent` and the like."""

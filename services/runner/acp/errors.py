@@ -6,6 +6,7 @@ AgentError
 ├── AgentTimeout              it did not answer, or did not read, in time
 ├── HandlerFailed             this side could not take what it sent
 ├── UnsupportedContent        it does not take what the prompt holds
+├── UnsupportedServer         it cannot reach an MCP server of its session
 └── AgentRefused              it answered a request with an error
     └── AgentAuthRequired     it wants a login first
 """
@@ -45,6 +46,10 @@ class HandlerFailed(AgentError):
 
 class UnsupportedContent(AgentError):
     """The prompt holds content that the agent does not take."""
+
+
+class UnsupportedServer(AgentError):
+    """The session names an MCP server that the agent cannot reach."""
 
 
 class AgentRefused(AgentError):

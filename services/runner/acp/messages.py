@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from services.runner.acp.errors import AgentProtocolError, AuthMethod
 from services.runner.acp.lines import Message
+from services.runner.acp.offers import Offers
 from services.runner.acp.requests import ClientRequest
 
 _Model = TypeVar("_Model", bound=schema.BaseModel)
@@ -115,8 +116,7 @@ class NativeSession:
     """A session as the agent knows it."""
 
     id: str
-    modes: schema.SessionModeState | None
-    config_options: tuple[Any, ...]
+    offers: Offers
     raw: Message
 
 
@@ -135,9 +135,8 @@ class PromptResult:
         stop_reason = raw.get("stopReason")
         if not isinstance(stop_reason, str):
             raise AgentProtocolError("the agent ended the prompt without a stop reason")
-        # Reasons newer than the schema are let through; all else is read by it.
-        known = schema.PromptResponse.model_validate({"stopReason": "end_turn", "usage": raw.get("usage")})
-        return cls(stop_reason, known.usage, raw)
+        # Reasons newer than the schema are let through, and numbers that it does not know are none.
+        return cls(stop_reason, _usage(raw.get("usage")), raw)
 
 
 class Prompt:
@@ -182,6 +181,13 @@ def parse(model: type[_Model], method: str, result: object) -> _Model:
         raise AgentProtocolError(
             f"the agent's answer to {method} is malformed: {where}: {first['msg']}"
         ) from error
+
+
+def _usage(told: object) -> schema.Usage | None:
+    try:
+        return schema.Usage.model_validate(told)
+    except ValidationError:
+        return None
 
 
 def as_message(result: object) -> Message:

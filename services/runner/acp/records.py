@@ -10,7 +10,14 @@ from typing import Any, Final
 from acp import schema
 from acp.meta import CLIENT_METHODS
 from moorage.common.v1.record_pb2 import (
+    AgentChoice,
+    AgentCommand,
+    AgentCommands,
     AgentMessage,
+    AgentMode,
+    AgentOption,
+    AgentOptions,
+    AgentSessionInfo,
     FileDiff,
     Plan,
     PlanEntry,
@@ -28,6 +35,9 @@ from moorage.common.v1.turn_pb2 import TokenUsage
 
 from services.runner.acp.content import proto_block
 from services.runner.acp.messages import PermissionRequest, PromptResult, SessionUpdate
+from services.runner.acp.offers import Choice, Option, options_of
+
+_OPTIONS: Final = "config_option_update"
 
 _STATUS: Final[dict[str | None, ToolCallStatus.ValueType]] = {
     None: ToolCallStatus.TOOL_CALL_STATUS_UNSPECIFIED,
@@ -41,6 +51,8 @@ _STATUS: Final[dict[str | None, ToolCallStatus.ValueType]] = {
 def to_body(update: SessionUpdate) -> RecordBody | None:
     """The update's record; None for the user's own words and for empty text."""
     try:
+        if update.kind == _OPTIONS and (options := _options_told(update)):
+            return RecordBody(agent_options=AgentOptions(options=agent_options(options)))
         return _typed(update.model) if update.model is not None else raw_json(update)
     except ValueError:
         # Without a type, or it fits the schema and still holds what the contract's types cannot.
@@ -55,6 +67,26 @@ def raw_json(update: SessionUpdate) -> RecordBody:
 def asked_tool(request: PermissionRequest) -> RecordBody:
     """What the agent tells of a tool call while it asks whether it may run."""
     return RecordBody(tool_update=_tool_update(request.tool_call))
+
+
+def agent_options(options: Sequence[Option]) -> list[AgentOption]:
+    """Options as records have them."""
+    return [
+        AgentOption(
+            option_id=option.id,
+            name=option.name,
+            description=option.description,
+            category=option.category,
+            value=option.value,
+            choices=agent_choices(option.choices),
+        )
+        for option in options
+    ]
+
+
+def agent_choices(choices: Sequence[Choice]) -> list[AgentChoice]:
+    """Choices as records have them."""
+    return [AgentChoice(id=choice.id, name=choice.name, description=choice.description) for choice in choices]
 
 
 def token_usage(result: PromptResult) -> TokenUsage | None:
@@ -74,6 +106,11 @@ def token_usage(result: PromptResult) -> TokenUsage | None:
         return None
 
 
+def _options_told(update: SessionUpdate) -> tuple[Option, ...]:
+    told = update.raw.get("update")
+    return options_of(told.get("configOptions")) if isinstance(told, dict) else ()
+
+
 def _typed(model: Any) -> RecordBody | None:
     match model:
         case schema.UserMessageChunk():
@@ -88,6 +125,13 @@ def _typed(model: Any) -> RecordBody | None:
             return RecordBody(plan=_plan(model))
         case schema.UsageUpdate():
             return RecordBody(usage=Usage(usage=_context_usage(model)))
+        case schema.AvailableCommandsUpdate():
+            return RecordBody(agent_commands=_commands(model))
+        case schema.CurrentModeUpdate():
+            return RecordBody(agent_mode=AgentMode(mode_id=model.current_mode_id))
+        case schema.SessionInfoUpdate():
+            info = AgentSessionInfo(title=model.title, update_time=model.updated_at)
+            return RecordBody(agent_session_info=info)
     raise ValueError(f"no type for {type(model).__name__}")
 
 
@@ -149,6 +193,19 @@ def _plan(update: schema.AgentPlanUpdate) -> Plan:
         entries=[
             PlanEntry(content=entry.content, priority=entry.priority, status=entry.status)
             for entry in update.entries
+        ]
+    )
+
+
+def _commands(update: schema.AvailableCommandsUpdate) -> AgentCommands:
+    return AgentCommands(
+        commands=[
+            AgentCommand(
+                name=command.name,
+                description=command.description,
+                input_hint=getattr(command.input.root, "hint", "") if command.input else "",
+            )
+            for command in update.available_commands
         ]
     )
 
