@@ -3,6 +3,9 @@ SHELL := /bin/sh
 BIN := .venv/bin
 # Additional arguments of `make test` and `make lock`, as in: make test ARGS="tests/owner -x"
 ARGS ?=
+# The tests of a file run in one process, files side by side: a process for each core, up to four.
+# ARGS="-n 0" runs them in this one, as a debugger needs it.
+PARALLEL := -n auto --maxprocesses 4 --dist loadfile
 NAME ?=
 .DEFAULT_GOAL := help
 
@@ -16,7 +19,7 @@ demo: setup ## set up and show the main job on an embedded PostgreSQL
 
 .PHONY: test
 test: setup ## set up and run the tests this machine can run
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest $(PARALLEL) $(ARGS)
 
 .PHONY: check
 check: types lint imports contracts ## run every static check: the four below
@@ -47,6 +50,10 @@ format: setup ## format the code and mend what ruff can mend
 .PHONY: protos
 protos: setup ## generate the Python stubs of protos/
 	@$(BIN)/python tools/protos.py
+
+.PHONY: agents
+agents: ## install the real coding agents that tests talk to; needs Node and npm
+	@sh tools/agents.sh
 
 .PHONY: lock
 lock: setup ## resolve pyproject.toml into requirements.lock; ARGS=--upgrade for newer versions

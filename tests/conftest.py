@@ -40,6 +40,8 @@ def pytest_configure() -> None:
     for name in [name for name in os.environ if name.startswith(("MOORAGE_", "OTEL_"))]:
         if name != REQUIRE_ALL:
             del os.environ[name]
+    # Without bytecode each of the hundreds of processes that tests start compiles all its modules.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -27,12 +27,15 @@ SKIPPED = "import pytest\n\n\ndef test_skipped() -> None:\n    pytest.skip('no d
 SKIPPED_MODULE = "import pytest\n\npytest.importorskip('no_such_module_at_all')\n"
 
 
+@pytest.mark.parametrize("processes", ["0", "2"])
 @pytest.mark.parametrize(("required", "code"), [("1", 1), ("", 0)])
-def test_a_skip_is_a_failure_where_all_is_required(tmp_path: Path, required: str, code: int) -> None:
+def test_a_skip_is_a_failure_where_all_is_required(
+    tmp_path: Path, required: str, code: int, processes: str
+) -> None:
     (tmp_path / "test_one.py").write_text(SKIPPED)
     (tmp_path / "test_two.py").write_text(SKIPPED_MODULE)
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", *OPTIONS, f"--rootdir={tmp_path}", str(tmp_path)],
+        [sys.executable, "-m", "pytest", *OPTIONS, "-n", processes, f"--rootdir={tmp_path}", str(tmp_path)],
         cwd=ROOT,
         env={**os.environ, "MOORAGE_REQUIRE_ALL": required},
         capture_output=True,
