@@ -140,6 +140,20 @@ def test_a_changed_lock_updates_what_is_there(checkout: Checkout) -> None:
     assert checkout.set_up() == (0, "")
 
 
+def test_what_left_the_lock_leaves_the_environment(checkout: Checkout) -> None:
+    kept = checkout.lock.read_text()
+    checkout.lock.write_text(kept + make_wheel(checkout.links, "passing_by", "VALUE = 7"))
+    checkout.set_up()
+    assert checkout.run("python", "-c", "import passing_by; print(passing_by.VALUE)") == "7"
+    checkout.lock.write_text(kept)
+    status, output = checkout.set_up()
+    assert status == 0, output
+    find = "import importlib.util; print(importlib.util.find_spec('passing_by'))"
+    assert checkout.run("python", "-c", find) == "None"
+    assert checkout.run("moorage") == "it runs"
+    assert checkout.set_up() == (0, "")
+
+
 def test_a_package_with_another_hash_is_refused_and_the_next_run_goes_on(checkout: Checkout) -> None:
     locked = checkout.lock.read_text()
     checkout.lock.write_text(re.sub("sha256:.*", f"sha256:{'0' * 64}", locked))

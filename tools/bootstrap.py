@@ -7,12 +7,13 @@ Quick when nothing changed; an environment that is broken, half made or moved is
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,6 +26,10 @@ UNFINISHED = VENV / "moorage-unfinished"
 
 # A user's settings that would send packages elsewhere, or let pip see packages that the environment does not have.
 MISLEADING = frozenset({"PIP_PREFIX", "PIP_ROOT", "PIP_TARGET", "PIP_USER", "PYTHONHOME", "PYTHONPATH"})
+
+
+# Prints what the environment has.
+LISTING = "import importlib.metadata as m; print(*{d.metadata['Name'] for d in m.distributions()}, sep='\\n')"
 
 
 class SetUpFailedError(Exception):
@@ -104,6 +109,19 @@ def pip(*arguments: str) -> None:
         raise SetUpFailedError("pip's message is above; the same command goes on once its cause is gone")
 
 
+def normalised(names: Iterable[str]) -> set[str]:
+    """Names of distributions as they are compared."""
+    return {re.sub(r"[-_.]+", "-", name).lower() for name in names}
+
+
+def surplus() -> set[str]:
+    """What the environment has and the lock does not, or no longer."""
+    command = [str(PYTHON), "-I", "-c", LISTING]
+    present = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    locked = re.findall(r"^([\w.-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    return normalised(present) - normalised([*locked, "moorage"])
+
+
 def create() -> None:
     """An empty environment, marked unfinished before anything is in it."""
     if VENV.is_symlink() or VENV.is_file():
@@ -120,6 +138,8 @@ def install() -> None:
     DONE.unlink(missing_ok=True)
     pip("install", "--require-hashes", "-r", "requirements.lock")
     pip("install", "--no-deps", "--no-build-isolation", "--editable", ".")
+    if left_over := surplus():
+        pip("uninstall", "--yes", *sorted(left_over))
     DONE.write_text(fingerprint())
     UNFINISHED.unlink()
 
