@@ -16,6 +16,7 @@ from typing import IO
 
 from services.cli.postgres_data import end_leftovers, initialise, refuse_foreign
 from services.cli.postgres_home import EmbeddedPostgresError, Home, find_home
+from services.cli.postgres_stale import note, remove_stale, withdraw
 
 __all__ = ["EmbeddedPostgres", "EmbeddedPostgresError"]
 
@@ -89,6 +90,8 @@ class EmbeddedPostgres:
             if not self._process or _ends_after(self._process, order):
                 break
         self._process = None
+        if self._home:
+            withdraw(self._home)
         self._let_go()
 
     def restart(self) -> str:
@@ -140,6 +143,9 @@ class EmbeddedPostgres:
 
     def _prepare(self, home: Home) -> None:
         """Data that this server can use, with nobody at work on it."""
+        if not self._durable and home.path != self.directory:
+            note(home, self.directory)
+            remove_stale(home)
         end_leftovers(home.data)
         if not home.data.exists():
             initialise(home, durable=self._durable)

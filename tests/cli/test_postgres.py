@@ -206,6 +206,9 @@ def test_below_a_private_directory_nothing_of_others_is_changed(tmp_path: Path) 
         assert stat.S_IMODE(server._home.data.stat().st_mode) == 0o700
         assert [(path.stat().st_mode, path.stat().st_uid) for path in above] == before
         kept = server._home.path
+        assert (kept / "throwaway").exists() == (kept != server.directory)
+        server.stop()
+        assert not (kept / "throwaway").exists()
     finally:
         server.remove()
     assert not kept.exists()
