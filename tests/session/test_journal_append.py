@@ -266,6 +266,25 @@ async def test_at_shutdown_what_is_not_stored_is_refused(desk: Desk, database: D
     assert refused(refusal.value) == "SHUTTING_DOWN"
 
 
+async def test_a_drain_answers_what_a_stream_brought_and_ends_it(desk: Desk, database: Database) -> None:
+    holder = await desk.begun()
+    call = holder.stub.AppendRecords()
+    async with database.transaction() as connection:
+        await connection.execute("SELECT 1 FROM session.sessions FOR UPDATE")
+        for number in range(1, 3):
+            await call.write(journal_pb2.AppendRecordsRequest(appends=[holder.item(number)]))
+        await eventually(lambda: desk.appender.appending == 1 and desk.appender.waiting == 1)
+        desk.servicer.drain()
+    answers = [(await call.read()).results[0].seq for _ in range(2)]
+    assert answers == [3, 4]
+    with pytest.raises(grpc.aio.AioRpcError) as refusal:
+        await call.read()
+    assert refused(refusal.value) == "SHUTTING_DOWN"
+    with pytest.raises(grpc.aio.AioRpcError) as refusal:
+        await holder.append(3)
+    assert refused(refusal.value) == "SHUTTING_DOWN"
+
+
 async def test_at_shutdown_nobody_who_waits_to_submit_is_forgotten(desk: Desk, database: Database) -> None:
     holder = await desk.begun()
     calls = [append_call(holder.item(1))]

@@ -13,7 +13,7 @@ from moorage.session.v1 import journal_pb2, session_pb2
 from moorage.session.v1.journal_pb2_grpc import JournalServiceServicer
 
 from services.common import logs
-from services.common.errors import MoorageError
+from services.common.errors import MoorageError, ShuttingDown
 from services.session import bindings, convert, convert_interactions, convert_records
 from services.session.appending import Appender, Outcomes
 from services.session.calls import AppendCall, Begun, TurnCall
@@ -53,6 +53,14 @@ class JournalServicer(JournalServiceServicer):
         self._turns = turns
         self._interactions = interactions
         self._histories = histories
+        self._streams: set[_Stream] = set()
+        self._draining = False
+
+    def drain(self) -> None:
+        """End the streams of records as soon as what they brought is answered: runners never end them."""
+        self._draining = True
+        for stream in self._streams:
+            stream.end()
 
     async def BeginTurn(
         self, request: journal_pb2.BeginTurnRequest, context: Context
@@ -109,14 +117,20 @@ class JournalServicer(JournalServiceServicer):
         self, request_iterator: AsyncIterator[journal_pb2.AppendRecordsRequest], context: Context
     ) -> AsyncIterator[journal_pb2.AppendRecordsResponse]:
         """See the contract; requests are read on while the transaction of others runs."""
+        if self._draining:
+            raise ShuttingDown
         stream = _Stream(request_iterator, self._appender)
+        self._streams.add(stream)
         reader = asyncio.create_task(stream.read())
         try:
             while (submitted := await stream.submitted.get()) is not None:
                 yield await submitted.response()
                 stream.room.release()
+            if stream.ended:
+                raise ShuttingDown
             await reader
         finally:
+            self._streams.discard(stream)
             reader.cancel()
             await asyncio.wait({reader})
 
@@ -129,6 +143,12 @@ class _Stream:
         self._appender = appender
         self.submitted: asyncio.Queue[_Submitted | None] = asyncio.Queue()
         self.room = asyncio.Semaphore(_IN_FLIGHT)
+        self.ended = False
+
+    def end(self) -> None:
+        """Take no more requests; what is read from here on is not answered."""
+        self.ended = True
+        self.submitted.put_nowait(None)
 
     async def read(self) -> None:
         """Submit each request; None follows the last one."""
