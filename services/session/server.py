@@ -223,7 +223,12 @@ def build(settings: SessionSettings) -> SessionReplica:
         partial(forever, "forgetting request ids", request_upkeep.step),
         partial(forever, "forgetting commands", command_upkeep.step),
     )
-    return SessionReplica(server, listener, database, channels, loops, watching.drain)
+
+    async def drain() -> None:
+        journal_servicer.drain()
+        await watching.drain()
+
+    return SessionReplica(server, listener, database, channels, loops, drain)
 
 
 async def _awaited(loop: Callable[[], Awaitable[None]]) -> None:
