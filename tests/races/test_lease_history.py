@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.races.lease_history import Answer, Event, violations
+from tests.races.lease_checker import violations
+from tests.races.lease_history import Answer, Event
 
 TTL = timedelta(seconds=10)
 
@@ -52,6 +53,22 @@ def lost(call: str, holder: str, second: float, answer: Answer, token: int) -> E
     return event(call, holder, second, answer, token=token)
 
 
+def taken(
+    holder: str, second: float, token: int, until: float, request_id: str = "", replaces: int = 0
+) -> Event:
+    """A takeover of the token before, or of another; its taker hears until when that one may act."""
+    return replace(
+        granted(holder, second, token, request_id),
+        call="takeover",
+        replaces=replaces or token - 1,
+        replaced_until=at(until),
+    )
+
+
+def refused(holder: str, second: float, replaces: int) -> Event:
+    return event("takeover", holder, second, Answer.STALE, replaces=replaces)
+
+
 GOOD = [
     lost("release", "a", -2, Answer.STALE, 1),
     granted("a", 0, 1, "one"),
@@ -67,6 +84,16 @@ GOOD = [
     lost("renew", "a", 22, Answer.STALE, 1),
     lost("release", "a", 23, Answer.STALE, 1),
     lost("renew", "b", 31, Answer.EXPIRED, 2),
+    refused("c", 32, 1),
+    refused("c", 32, 3),
+    taken("c", 33, 3, 30.5, "two"),
+    replace(taken("c", 34, 3, 30.5, "two"), acquired_at=at(33.5), expires_at=at(43.5)),
+    renewed("c", 36, 3),
+    taken("d", 38, 4, 46.5),
+    lost("renew", "c", 39, Answer.STALE, 3),
+    lost("release", "c", 39, Answer.STALE, 3),
+    event("takeover", "c", 40, Answer.ENDED, request_id="two", replaces=2),
+    held("a", 41, "d", 48.5),
 ]
 GOOD[7] = replace(GOOD[7], expires_at=GOOD[6].expires_at)
 
@@ -80,7 +107,7 @@ BAD = {
     "revived": [granted("a", 0, 1), renewed("a", 11, 1)],
     "not extended by its ttl": [granted("a", 0, 1), replace(renewed("a", 5, 1), expires_at=at(12))],
     "renewed after its release": [granted("a", 0, 1), released("a", 2, 1), renewed("a", 5, 1)],
-    "renewed though token 2": [
+    "RENEWED though token 2": [
         granted("a", 0, 1),
         released("a", 2, 1),
         granted("b", 4, 2),
@@ -109,6 +136,29 @@ BAD = {
         lost("renew", "a", 22, Answer.EXPIRED, 1),
     ],
     "never granted": [event("acquire", "a", 2, Answer.ENDED, request_id="one")],
+    "took over token 1, which was not the newest": [
+        granted("a", 0, 1),
+        taken("b", 2, 2, 10.5),
+        taken("c", 4, 3, 10.5, replaces=1),
+    ],
+    "told an end that is too early": [granted("a", 0, 1), taken("b", 2, 2, 10)],
+    "told an end that is too early, after a renewal": [
+        granted("a", 0, 1),
+        renewed("a", 2, 1),
+        taken("b", 4, 2, 10.5),
+    ],
+    "renewed after it was taken over": [
+        granted("a", 0, 1),
+        taken("b", 2, 2, 13),
+        replace(renewed("a", 2.2, 1), ended=at(4)),
+    ],
+    "RELEASED though token 2": [granted("a", 0, 1), taken("b", 2, 2, 10.5), released("a", 4, 1)],
+    "stale though it is the newest, to a taker": [granted("a", 0, 1), refused("b", 2, 1)],
+    "two leases at once, after a takeover": [
+        granted("a", 0, 1),
+        taken("b", 2, 2, 10.5),
+        granted("c", 4, 3),
+    ],
     "ended before its end": [
         granted("a", 0, 1, "one"),
         event("acquire", "a", 2, Answer.ENDED, request_id="one"),
@@ -139,3 +189,11 @@ def test_unanswered_calls_explain_what_nothing_else_does() -> None:
     assert violations([granted("a", 0, 1), cut_release, granted("b", 4, 2)]) == []
     assert violations([granted("a", 0, 1), cut_release, lost("renew", "a", 4, Answer.EXPIRED, 1)]) == []
     assert violations([granted("a", 0, 1), cut_acquire, lost("renew", "a", 20, Answer.STALE, 1)]) == []
+    cut_takeover = event("takeover", "c", 1, Answer.UNKNOWN, replaces=1)
+    assert violations([granted("a", 0, 1), cut_takeover, lost("renew", "a", 3, Answer.STALE, 1)]) == []
+    assert violations([granted("a", 0, 1), cut_release, taken("b", 4, 2, 2.5)]) == []
+    late_release = event("release", "a", 30, Answer.UNKNOWN, token=1)
+    assert violations([granted("a", 0, 1), taken("b", 4, 2, 10.5), late_release]) == []
+    cut_renewal = event("renew", "a", 9, Answer.UNKNOWN, token=1)
+    assert violations([granted("a", 0, 1), cut_renewal, renewed("a", 15, 1)]) == []
+    assert violations([granted("a", 0, 1), cut_renewal, renewed("a", 21, 1)]) != []
