@@ -40,9 +40,9 @@ from services.session.store.journal import JournalStore
 from services.session.store.records import RecordStore
 from services.session.store.sessions import SessionStore
 from services.session.store.turns import TurnStore
+from services.session.store.writing import Writer
 from services.session.turns import Turn
 from tests.session import samples
-from tests.session.starts import Starter, writer_of
 
 if TYPE_CHECKING:
     from moorage.session.v1.journal_pb2_grpc import JournalServiceAsyncStub
@@ -84,7 +84,7 @@ class Desk:
     appending: asyncio.Task[None] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.writer = writer_of(self.database, self._on_changed)
+        self.writer = Writer(self.database, self._on_changed)
         self.fence = Fence(GrantVerifier(self.owner_keys or self.keys, self.clock))
         self.journal = JournalStore(
             self.writer,
@@ -96,7 +96,6 @@ class Desk:
         self.interactions = InteractionStore(self.database, self.writer)
         self.appender = Appender(self.journal)
         self.turns = TurnStore(self.database)
-        self.starter = Starter(self.database, self.writer)
         self.records = RecordStore(self.database)
 
     def _on_changed(self, project: str, session_id: str) -> None:
@@ -131,7 +130,7 @@ class Desk:
     async def turn(self, turn_id: str = "t1", session_id: str = "s1", *, project: str = "default") -> Turn:
         """Admit a turn."""
         key = RequestKey(project, session_id, "StartTurn", "", b"")
-        return await self.starter.start(samples.new_turn(turn_id, session_id, project=project), key)
+        return await self.turns.start(samples.new_turn(turn_id, session_id, project=project), key)
 
     async def read_turn(
         self, turn_id: str = "t1", session_id: str = "s1", *, project: str = "default"
