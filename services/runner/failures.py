@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Final
 
 from moorage.common.v1.errors_pb2 import ErrorReason
-from moorage.common.v1.turn_pb2 import EndReason
+from moorage.common.v1.turn_pb2 import EndReason, TurnPhase
 
-from services.common.errors import InvalidArgument, MoorageError
+from services.common.errors import Internal, InvalidArgument, MoorageError
+from services.common.logs import get_logger
 from services.runner.acp.errors import (
     AgentAuthRequired,
     AgentError,
@@ -21,9 +23,17 @@ from services.runner.acp.errors import (
 from services.runner.clients.processes import ProcessEnd
 from services.runner.endings import NOT_OURS, TurnAbandoned, TurnFailed
 
+_log: Final = get_logger(__name__)
+
 _CODES: Final[Mapping[type[AgentError], str]] = {
     UnsupportedContent: "UNSUPPORTED_CONTENT",
     UnsupportedServer: "UNSUPPORTED_MCP_SERVER",
+}
+# How far it was tells the most about a turn that a fault of ours ended.
+_FAULTS: Final[Mapping[TurnPhase.ValueType, EndReason.ValueType]] = {
+    TurnPhase.TURN_PHASE_PROMPTED: EndReason.END_REASON_AGENT_PROTOCOL_ERROR,
+    TurnPhase.TURN_PHASE_LOADING_SESSION: EndReason.END_REASON_AGENT_START_FAILED,
+    TurnPhase.TURN_PHASE_STARTING_AGENT: EndReason.END_REASON_AGENT_START_FAILED,
 }
 
 
@@ -74,6 +84,14 @@ def agent_failure(error: AgentError, stderr: str, login: str) -> TurnFailed:
         stderr=stderr,
         **_details(error),
     )
+
+
+def unexpected(error: BaseException, phase: TurnPhase.ValueType) -> TurnFailed:
+    """A fault of this runner in this phase; it is logged, and the turn tells under which id."""
+    error_id = secrets.token_hex(8)
+    _log.error("a turn failed because of an unexpected error", error_id=error_id, exc_info=error)
+    reason = _FAULTS.get(phase, EndReason.END_REASON_PREPARE_FAILED)
+    return TurnFailed.because(reason, Internal(error_id=error_id))
 
 
 def _details(error: AgentError) -> dict[str, object]:

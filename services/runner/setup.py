@@ -65,9 +65,7 @@ class Setup:
         if value not in option.values:
             raise _not_offered(option.id, value, option.values)
         if option.value != value:
-            changed = await self._connection.set_option(
-                self._native.id, option, value, timeout=self._timeout
-            )
+            changed = await self._connection.set_option(self._native.id, option, value, timeout=self._timeout)
             self._offers = self._offers.with_options(changed)
 
     def _option(self, option_id: str) -> Option:

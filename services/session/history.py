@@ -10,7 +10,15 @@ from services.session.records import Record, RecordKind
 DEFAULT_BYTES: Final = 256 * 1024
 MOST_BYTES: Final = 1024 * 1024
 # They tell about the machinery, not about the conversation.
-LEFT_OUT: Final = (RecordKind.TURN_STARTED, RecordKind.USAGE, RecordKind.RAW_JSON)
+LEFT_OUT: Final = (
+    RecordKind.TURN_STARTED,
+    RecordKind.USAGE,
+    RecordKind.RAW_JSON,
+    RecordKind.AGENT_COMMANDS,
+    RecordKind.AGENT_MODE,
+    RecordKind.AGENT_OPTIONS,
+    RecordKind.AGENT_SESSION_INFO,
+)
 
 # What a record in an answer has at most besides its names and its body.
 _FRAME: Final = 64

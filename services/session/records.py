@@ -35,12 +35,20 @@ class RecordKind(enum.StrEnum):
     INTERACTION_CLOSED = "interaction_closed"
     ERROR = "error"
     RAW_JSON = "raw_json"
+    AGENT_COMMANDS = "agent_commands"
+    AGENT_MODE = "agent_mode"
+    AGENT_OPTIONS = "agent_options"
+    AGENT_SESSION_INFO = "agent_session_info"
 
 
 # What AppendRecords takes; the others have a state behind them that must not be told of without it.
 _OF_RUNNERS: Final = frozenset(
     {
         RecordKind.AGENT_MESSAGE,
+        RecordKind.AGENT_COMMANDS,
+        RecordKind.AGENT_MODE,
+        RecordKind.AGENT_OPTIONS,
+        RecordKind.AGENT_SESSION_INFO,
         RecordKind.THOUGHT,
         RecordKind.TOOL_CALL,
         RecordKind.TOOL_UPDATE,

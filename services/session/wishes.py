@@ -12,12 +12,11 @@ from moorage.workspace.v1 import workspace_pb2
 from services.common.errors import InvalidArgument
 from services.common.validation import check_or_mint_id, check_present
 from services.session import bindings
+from services.session.agents import check_agent
 from services.session.bindings import CloudBinding, ExternalBinding, LocalBinding
 from services.session.checks import (
     check_approval_policy,
-    check_environment,
     check_labels,
-    check_name,
     check_optional_name,
     check_retention,
     stored,
@@ -73,10 +72,7 @@ class SessionWish:
 
 def check_wish(project: str, request: session_pb2.CreateSessionRequest, default_profile: str) -> SessionWish:
     """Check the whole request and fill in what it leaves out. Raises InvalidArgument, BindingUnresolved."""
-    agent = session_pb2.AgentSpec()
-    agent.CopyFrom(request.agent)
-    agent.profile = check_name("agent.profile", agent.profile or default_profile)
-    check_environment("agent.environment", agent.environment)
+    agent = check_agent("agent", request.agent, default_profile)
     return SessionWish(
         project=project,
         session_id=check_or_mint_id("session_id", request.session_id, "session"),

@@ -19,7 +19,7 @@ from services.runner.acp.transport import TransportLimits
 from services.runner.profiles import load_profiles, resolve_command
 
 TIMEOUT = 20.0
-ROGUES = Path(__file__).with_name("rogues.py")
+ROGUES = Path(__file__).with_name("rogues")
 
 
 class ProcessStream:

@@ -51,6 +51,32 @@ def test_text_and_thoughts() -> None:
     }
 
 
+def test_what_the_agent_tells_of_itself() -> None:
+    assert record_of(sessionUpdate="current_mode_update", currentModeId="plan") == {
+        "agent_mode": {"mode_id": "plan"}
+    }
+    assert record_of(sessionUpdate="session_info_update", title="A talk") == {
+        "agent_session_info": {"title": "A talk"}
+    }
+    commands = [{"name": "find", "description": "Finds", "input": {"hint": "what"}}]
+    assert record_of(sessionUpdate="available_commands_update", availableCommands=commands) == {
+        "agent_commands": {"commands": [{"name": "find", "description": "Finds", "input_hint": "what"}]}
+    }
+    option = {"id": "m", "name": "M", "type": "select", "currentValue": "a", "category": "model"}
+    options = [{**option, "options": [{"value": "a", "name": "A"}]}]
+    assert record_of(sessionUpdate="config_option_update", configOptions=options)["agent_options"] == {
+        "options": [
+            {
+                "option_id": "m",
+                "name": "M",
+                "category": "model",
+                "value": "a",
+                "choices": [{"id": "a", "name": "A"}],
+            }
+        ]
+    }
+
+
 def test_what_says_nothing_new_is_no_record() -> None:
     assert body_of(sessionUpdate="user_message_chunk", content=TEXT) is None
     assert body_of(sessionUpdate="agent_message_chunk", content={"type": "text", "text": ""}) is None
@@ -118,8 +144,9 @@ def test_plans_and_usage() -> None:
     "update",
     [
         {"sessionUpdate": "telepathy", "x": "ü"},
-        {"sessionUpdate": "current_mode_update", "currentModeId": "plan"},
-        {"sessionUpdate": "available_commands_update", "availableCommands": []},
+        {"sessionUpdate": "current_mode_update", "currentModeId": ["plan"]},
+        {"sessionUpdate": "config_option_update", "configOptions": [{"id": "a", "type": "slider"}]},
+        {"sessionUpdate": "plan_update", "plan": {"type": "markdown", "planId": "p", "content": "x"}},
         {"sessionUpdate": "agent_message_chunk", "content": {"type": "hologram"}},
         {"sessionUpdate": "agent_message_chunk", "content": {"type": "image", "data": "!", "mimeType": "x"}},
         {"sessionUpdate": "usage_update", "used": 2**70, "size": 1},

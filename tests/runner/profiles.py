@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-ROGUES = Path(__file__).parents[1] / "agents" / "rogues.py"
+ROGUES = Path(__file__).parents[1] / "agents" / "rogues"
 
 
 def write_profile(directory: Path, name: str, *command: str, **fields: object) -> None:
@@ -24,7 +24,7 @@ def write_profile(directory: Path, name: str, *command: str, **fields: object) -
 
 
 def write_rogue(directory: Path, behaviour: str, *arguments: str) -> str:
-    """The profile of an agent of tests/agents/rogues.py; gives its name."""
+    """The profile of an agent of tests/agents/rogues; gives its name."""
     name = behaviour.replace("_", "-")
     write_profile(directory, name, "{python}", "-I", "-S", str(ROGUES), behaviour, *arguments)
     return name

@@ -18,6 +18,7 @@ from moorage.session.v1 import journal_pb2
 from services.common.channels import open_channel
 from services.common.errors import InvalidArgument
 from services.common.status import from_rpc_error
+from services.runner.profiles import load_profiles
 from tests.conditions import eventually
 from tests.fakes import Gate, journal_between
 from tests.runner.parts import Stack
@@ -249,10 +250,11 @@ async def test_executions_are_listed_by_project(talks: Talks, dispatcher: Dispat
 
 async def test_the_runner_registers_what_the_session_service_needs(stack: Stack) -> None:
     runner = await stack.add_runner("west", pool="gpu", capacity=7)
+    profiles = ",".join(sorted(load_profiles()))
     lease = await lease_of(stack, "runners/west")
     assert lease.live
     assert (lease.holder, lease.endpoint) == (runner.holder, runner.endpoint)
-    assert dict(lease.labels) == {"role": "runner", "pool": "gpu", "capacity": "7", "profiles": "demo"}
+    assert dict(lease.labels) == {"role": "runner", "pool": "gpu", "capacity": "7", "profiles": profiles}
 
 
 async def test_a_second_runner_of_the_same_name_waits_until_the_first_has_gone(

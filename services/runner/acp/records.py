@@ -123,6 +123,12 @@ def _typed(model: Any) -> RecordBody | None:
             return RecordBody(tool_update=_tool_update(model))
         case schema.AgentPlanUpdate():
             return RecordBody(plan=_plan(model))
+    return _told(model)
+
+
+def _told(model: Any) -> RecordBody:
+    """What the agent tells of itself."""
+    match model:
         case schema.UsageUpdate():
             return RecordBody(usage=Usage(usage=_context_usage(model)))
         case schema.AvailableCommandsUpdate():

@@ -179,6 +179,10 @@ class RecordBody(_message.Message):
     INTERACTION_CLOSED_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     RAW_JSON_FIELD_NUMBER: _builtins.int
+    AGENT_COMMANDS_FIELD_NUMBER: _builtins.int
+    AGENT_MODE_FIELD_NUMBER: _builtins.int
+    AGENT_OPTIONS_FIELD_NUMBER: _builtins.int
+    AGENT_SESSION_INFO_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def user_message(self) -> Global___UserMessage:
         """The prompt. Session service, when the turn takes the slot."""
@@ -231,6 +235,22 @@ class RecordBody(_message.Message):
     def raw_json(self) -> Global___RawJson:
         """An update of the agent that Moorage has no type for, as it came. Runner."""
 
+    @_builtins.property
+    def agent_commands(self) -> Global___AgentCommands:
+        """The commands that the agent offers, whole. Runner."""
+
+    @_builtins.property
+    def agent_mode(self) -> Global___AgentMode:
+        """The agent's mode. Runner."""
+
+    @_builtins.property
+    def agent_options(self) -> Global___AgentOptions:
+        """The agent's options, whole. Runner."""
+
+    @_builtins.property
+    def agent_session_info(self) -> Global___AgentSessionInfo:
+        """What the agent tells of its native session. Runner."""
+
     def __init__(
         self,
         *,
@@ -247,12 +267,16 @@ class RecordBody(_message.Message):
         interaction_closed: Global___InteractionClosed | None = ...,
         error: Global___ErrorRecord | None = ...,
         raw_json: Global___RawJson | None = ...,
+        agent_commands: Global___AgentCommands | None = ...,
+        agent_mode: Global___AgentMode | None = ...,
+        agent_options: Global___AgentOptions | None = ...,
+        agent_session_info: Global___AgentSessionInfo | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_message", b"agent_message", "body", b"body", "error", b"error", "interaction_closed", b"interaction_closed", "interaction_opened", b"interaction_opened", "plan", b"plan", "raw_json", b"raw_json", "thought", b"thought", "tool_call", b"tool_call", "tool_update", b"tool_update", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "usage", b"usage", "user_message", b"user_message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_commands", b"agent_commands", "agent_message", b"agent_message", "agent_mode", b"agent_mode", "agent_options", b"agent_options", "agent_session_info", b"agent_session_info", "body", b"body", "error", b"error", "interaction_closed", b"interaction_closed", "interaction_opened", b"interaction_opened", "plan", b"plan", "raw_json", b"raw_json", "thought", b"thought", "tool_call", b"tool_call", "tool_update", b"tool_update", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "usage", b"usage", "user_message", b"user_message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_message", b"agent_message", "body", b"body", "error", b"error", "interaction_closed", b"interaction_closed", "interaction_opened", b"interaction_opened", "plan", b"plan", "raw_json", b"raw_json", "thought", b"thought", "tool_call", b"tool_call", "tool_update", b"tool_update", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "usage", b"usage", "user_message", b"user_message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_commands", b"agent_commands", "agent_message", b"agent_message", "agent_mode", b"agent_mode", "agent_options", b"agent_options", "agent_session_info", b"agent_session_info", "body", b"body", "error", b"error", "interaction_closed", b"interaction_closed", "interaction_opened", b"interaction_opened", "plan", b"plan", "raw_json", b"raw_json", "thought", b"thought", "tool_call", b"tool_call", "tool_update", b"tool_update", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "usage", b"usage", "user_message", b"user_message"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["user_message", "agent_message", "thought", "tool_call", "tool_update", "plan", "usage", "turn_started", "turn_ended", "interaction_opened", "interaction_closed", "error", "raw_json"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["user_message", "agent_message", "thought", "tool_call", "tool_update", "plan", "usage", "turn_started", "turn_ended", "interaction_opened", "interaction_closed", "error", "raw_json", "agent_commands", "agent_mode", "agent_options", "agent_session_info"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -626,6 +650,219 @@ class Usage(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Usage: _TypeAlias = Usage  # noqa: Y015
+
+@_typing.final
+class AgentCommands(_message.Message):
+    """The commands that the agent offers, whole; replaces what was offered before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMANDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def commands(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentCommand]:
+        """In the agent's order."""
+
+    def __init__(
+        self,
+        *,
+        commands: _abc.Iterable[Global___AgentCommand] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commands", b"commands"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AgentCommands: _TypeAlias = AgentCommands  # noqa: Y015
+
+@_typing.final
+class AgentCommand(_message.Message):
+    """A command that a prompt may begin with, as `/name`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    INPUT_HINT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Without the slash."""
+    description: _builtins.str
+    """For people."""
+    input_hint: _builtins.str
+    """What may follow the name, for people; empty when nothing does."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        description: _builtins.str = ...,
+        input_hint: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "input_hint", b"input_hint", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AgentCommand: _TypeAlias = AgentCommand  # noqa: Y015
+
+@_typing.final
+class AgentMode(_message.Message):
+    """The agent's mode. The modes to choose from are told when its native session is opened."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODE_ID_FIELD_NUMBER: _builtins.int
+    MODES_FIELD_NUMBER: _builtins.int
+    mode_id: _builtins.str
+    """The agent's id of the mode it is in."""
+    @_builtins.property
+    def modes(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentChoice]:
+        """Those it offers; empty when only the mode has changed."""
+
+    def __init__(
+        self,
+        *,
+        mode_id: _builtins.str = ...,
+        modes: _abc.Iterable[Global___AgentChoice] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode_id", b"mode_id", "modes", b"modes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AgentMode: _TypeAlias = AgentMode  # noqa: Y015
+
+@_typing.final
+class AgentChoice(_message.Message):
+    """Something that can be chosen."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """The agent's id."""
+    name: _builtins.str
+    """For people."""
+    description: _builtins.str
+    """For people."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        description: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "id", b"id", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AgentChoice: _TypeAlias = AgentChoice  # noqa: Y015
+
+@_typing.final
+class AgentOptions(_message.Message):
+    """The agent's options, whole; replaces what was told before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def options(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentOption]:
+        """In the agent's order."""
+
+    def __init__(
+        self,
+        *,
+        options: _abc.Iterable[Global___AgentOption] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AgentOptions: _TypeAlias = AgentOptions  # noqa: Y015
+
+@_typing.final
+class AgentOption(_message.Message):
+    """An option of the agent, such as its model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPTION_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    CATEGORY_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    CHOICES_FIELD_NUMBER: _builtins.int
+    option_id: _builtins.str
+    """The agent's id."""
+    name: _builtins.str
+    """For people."""
+    description: _builtins.str
+    """For people."""
+    category: _builtins.str
+    """E.g. `model`, `mode`; empty when not told."""
+    value: _builtins.str
+    """Its value: the id of a choice; `true` or `false` for a switch."""
+    @_builtins.property
+    def choices(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentChoice]:
+        """What it can be; empty for a switch."""
+
+    def __init__(
+        self,
+        *,
+        option_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        description: _builtins.str = ...,
+        category: _builtins.str = ...,
+        value: _builtins.str = ...,
+        choices: _abc.Iterable[Global___AgentChoice] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["category", b"category", "choices", b"choices", "description", b"description", "name", b"name", "option_id", b"option_id", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AgentOption: _TypeAlias = AgentOption  # noqa: Y015
+
+@_typing.final
+class AgentSessionInfo(_message.Message):
+    """What the agent tells of its native session; only what it told is set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TITLE_FIELD_NUMBER: _builtins.int
+    UPDATE_TIME_FIELD_NUMBER: _builtins.int
+    title: _builtins.str
+    """For people."""
+    update_time: _builtins.str
+    """When it was last at work, as the agent writes it."""
+    def __init__(
+        self,
+        *,
+        title: _builtins.str | None = ...,
+        update_time: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "_update_time", b"_update_time", "title", b"title", "update_time", b"update_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "_update_time", b"_update_time", "title", b"title", "update_time", b"update_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__title: _TypeAlias = _typing.Literal["title"]  # noqa: Y015
+    _WhichOneofArgType__title: _TypeAlias = _typing.Literal["_title", b"_title"]  # noqa: Y015
+    _WhichOneofReturnType__update_time: _TypeAlias = _typing.Literal["update_time"]  # noqa: Y015
+    _WhichOneofArgType__update_time: _TypeAlias = _typing.Literal["_update_time", b"_update_time"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__title) -> _WhichOneofReturnType__title | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__update_time) -> _WhichOneofReturnType__update_time | None: ...
+
+Global___AgentSessionInfo: _TypeAlias = AgentSessionInfo  # noqa: Y015
 
 @_typing.final
 class TurnStarted(_message.Message):

@@ -1,0 +1,85 @@
+"""An agent that says more than anybody can take at once: all of it arrives, and no service grows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moorage.common.v1 import content_pb2, turn_pb2
+from moorage.session.v1 import session_pb2
+from moorage.session.v1.session_pb2_grpc import SessionServiceStub
+
+from services.common.channels import open_channel
+from tests.cli.programs import Place, up
+from tests.cli.trees import descendants
+from tests.runner.profiles import ROGUES, write_profile
+
+pytestmark = pytest.mark.timeout(300)
+
+SERVICES = ("owner", "workspace", "session", "runner")
+UPDATES = 100_000
+MIB = 1024 * 1024
+# Of what each service may grow by while it passes on 10 MB in 100,000 updates.
+MOST = 32 * MIB
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """A directory to serve."""
+    place = Place.below(tmp_path)
+    yield place
+    place.clean()
+
+
+async def test_100_000_updates_arrive_and_every_service_stays_small(place: Place, tmp_path: Path) -> None:
+    profiles = tmp_path / "profiles"
+    for name, count in (("small", 2000), ("large", UPDATES)):
+        write_profile(profiles, name, "{python}", "-I", "-S", str(ROGUES), "deluge", str(count))
+    with up(place, MOORAGE_RUNNER_PROFILES_DIRECTORY=str(profiles)) as (program, where):
+        pids = services_of(program.process.pid)
+        async with open_channel(where["session"]) as channel:
+            sessions = SessionServiceStub(channel)
+            assert await told(sessions, "small") == 1000
+            before = {name: resident(pid, "VmRSS") for name, pid in pids.items()}
+            for pid in pids.values():
+                Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
+            assert await told(sessions, "large") == UPDATES // 2
+        grown = {name: resident(pid, "VmHWM") - before[name] for name, pid in pids.items()}
+    assert max(grown.values()) < MOST, {name: f"{size / MIB:.1f} MiB" for name, size in grown.items()}
+
+
+async def told(sessions: Any, profile: str) -> int:
+    """How many pieces of text came, in a session named like the profile; each of them is checked."""
+    agent = session_pb2.AgentSpec(profile=profile)
+    await sessions.CreateSession(session_pb2.CreateSessionRequest(session_id=profile, agent=agent))
+    prompt = [content_pb2.ContentBlock(text=content_pb2.TextContent(text="go"))]
+    request = session_pb2.RunTurnRequest(session_id=profile, turn_id="t", prompt=prompt)
+    pieces, updates = 0, -1
+    async for event in sessions.RunTurn(request):
+        body = event.record.body
+        for piece in body.agent_message.content.text.text.split(" x")[:-1]:
+            assert int(piece.strip("x ")) == pieces
+            pieces += 1
+        if body.HasField("tool_update"):
+            assert int(body.tool_update.raw_output) == updates + 1
+            updates += 1
+        if event.HasField("ended"):
+            assert event.ended.state == turn_pb2.TURN_STATE_COMPLETED, event.ended
+    assert updates == pieces - 1
+    return pieces
+
+
+def services_of(pid: int) -> dict[str, int]:
+    """The process of each service below this one."""
+    found = descendants(pid).items()
+    return {
+        name: next(child for child, command in found if f"-m services.{name}" in command) for name in SERVICES
+    }
+
+
+def resident(pid: int, field: str) -> int:
+    """Bytes of memory; VmHWM is the most since it was reset."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    return int(next(line for line in lines if line.startswith(f"{field}:")).split()[1]) * 1024
