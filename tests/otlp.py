@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,17 +12,15 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_serv
 
 
 class Receiver(trace_service_pb2_grpc.TraceServiceServicer):
-    """Keeps what it gets."""
+    """Keeps what it gets, in a thread of its own: processes that end send their last while a test waits for them."""
 
     def __init__(self) -> None:
         self.endpoint = ""
         self.resources: list[Any] = []
-        self.got = asyncio.Event()
 
-    async def Export(self, request: Any, context: Any) -> Any:
+    def Export(self, request: Any, context: Any) -> Any:
         """Of the OTLP contract."""
         self.resources.extend(request.resource_spans)
-        self.got.set()
         return trace_service_pb2.ExportTraceServiceResponse()
 
     def spans(self) -> list[Any]:
@@ -42,12 +40,12 @@ class Receiver(trace_service_pb2_grpc.TraceServiceServicer):
 @asynccontextmanager
 async def receiving() -> AsyncIterator[Receiver]:
     """A receiver for the block."""
-    receiver, server = Receiver(), grpc.aio.server()
+    receiver, server = Receiver(), grpc.server(ThreadPoolExecutor(1))
     add: Any = trace_service_pb2_grpc.add_TraceServiceServicer_to_server
     add(receiver, server)
     receiver.endpoint = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    await server.start()
+    server.start()
     try:
         yield receiver
     finally:
-        await server.stop(0)
+        server.stop(0).wait()
