@@ -63,6 +63,10 @@ lock: setup ## resolve pyproject.toml into requirements.lock; ARGS=--upgrade for
 setup: ## make .venv hold what requirements.lock names; PYTHON=… chooses the interpreter
 	@sh tools/bootstrap.sh
 
+.PHONY: faults
+faults: setup ## run the races for long: 300 rounds each, and tell how often each side won
+	@RACES=300 CUTS=200 RACE_ROUNDS=20 $(BIN)/pytest -n 0 tests/races $(ARGS)
+
 .PHONY: bench
 bench: setup ## measure what things cost, against references; NAME=lease for one, ARGS="--json -" for programs
 	@$(BIN)/python -m bench $(NAME) $(ARGS)
