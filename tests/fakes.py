@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from moorage.session.v1.journal_pb2_grpc import (
 )
 
 from services.common.channels import open_channel
+from services.common.errors import name_of
+from services.common.status import from_rpc_error
 
 if TYPE_CHECKING:
     from moorage.session.v1.journal_pb2_grpc import JournalServiceAsyncStub
@@ -28,7 +31,8 @@ class JournalBetween(JournalServiceServicer):
     """Passes every call on to a real journal.
 
     `losing[name]` answers of that RPC are lost: the journal has acted, and the caller is told
-    UNAVAILABLE. `before[name]` is awaited with each request first. `seen` has all requests.
+    UNAVAILABLE. `before[name]` is awaited with each request first. `seen` has all requests,
+    `refused` counts by reason the writes that the journal refused.
     """
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
@@ -36,6 +40,7 @@ class JournalBetween(JournalServiceServicer):
         self.losing: dict[str, int] = {}
         self.before: dict[str, Act] = {}
         self.seen: list[Any] = []
+        self.refused: Counter[str] = Counter()
         self.endpoint = ""
 
     def requests(self, kind: type[Any]) -> list[Any]:
@@ -84,6 +89,8 @@ class JournalBetween(JournalServiceServicer):
                 await self._lose("AppendRecords", context)
                 if not isinstance(response, journal_pb2.AppendRecordsResponse):
                     return
+                refused = (result.error.reason for result in response.results if result.HasField("error"))
+                self.refused.update(map(name_of, refused))
                 yield response
         except grpc.aio.AioRpcError as error:
             await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata() or ()))
@@ -95,6 +102,7 @@ class JournalBetween(JournalServiceServicer):
         try:
             response = await getattr(self._stub, name)(request, timeout=30)
         except grpc.aio.AioRpcError as error:
+            self.refused[from_rpc_error(error).reason_name] += 1
             await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata() or ()))
         await self._lose(name, context)
         return response

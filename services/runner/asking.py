@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 from moorage.common.v1.record_pb2 import InteractionOpened, InteractionOutcome, RecordBody
@@ -13,7 +14,9 @@ from services.common.errors import InvalidArgument
 from services.common.failpoints import failpoint
 from services.common.logs import get_logger
 from services.runner.clients.journal import TurnJournal
+from services.runner.endings import TurnAbandoned
 from services.runner.executions import Execution
+from services.runner.failures import unexpected
 from services.runner.questions import WAITS_FOR_AGENT, WITHDRAWN, Decision, Question
 from services.runner.records import RecordBuffer, Slot, error_body
 from services.runner.texts import storable
@@ -56,8 +59,8 @@ class Asking:
         """Store questions, one after the other, until cancelled; ends the turn's hold when it may not."""
         try:
             while True:
-                await self._store(*await self._unstored.get())
-        except Exception as error:  # noqa: BLE001 (whoever waits for the records is told)
+                await self._try_to_store(*await self._unstored.get())
+        except TurnAbandoned as error:
             self._give_up(error)
 
     async def tell(self) -> None:
@@ -71,8 +74,21 @@ class Asking:
                 if (reason := storable(questions.waiting_reason)) != told:
                     await self._journal.report(TurnPhase.TURN_PHASE_PROMPTED, reason)
                     told = reason
-        except Exception as error:  # noqa: BLE001 (whoever waits for the records is told)
+        except TurnAbandoned as error:
             self._give_up(error)
+        except Exception as error:  # noqa: BLE001 (a fault of ours: the turn ends and says so)
+            self._fail(error)
+
+    async def _try_to_store(self, question: Question, slot: Slot) -> None:
+        try:
+            await self._store(question, slot)
+        except TurnAbandoned:
+            raise
+        except Exception as error:  # noqa: BLE001 (a fault of ours: the turn ends and says so)
+            question.settle(WITHDRAWN)
+            with suppress(ValueError):
+                self._records.withdraw(slot)
+            self._fail(error)
 
     async def _store(self, question: Question, slot: Slot) -> None:
         turn_seq = await self._records.reached(slot)
@@ -89,15 +105,18 @@ class Asking:
             text = f"a question of the agent cannot be stored: {error}"
             self._records.fill(slot, error_body("QUESTION_REFUSED", text, title=question.opened.title))
             return
-        await failpoint("runner.question.opened")
         _log.info("question opened", interaction=question.opened.interaction_id, seq=response.seq)
         if response.seq:
             self._records.settle(slot)
         else:
             self._records.withdraw(slot)
+        await failpoint("runner.question.opened")
         if outcome := _OUTCOMES.get(response.interaction.state):
             question.settle(Decision(outcome, response.interaction.option_id))
 
-    def _give_up(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
+        self._execution.work.interrupt(unexpected(error, self._execution.phase))
+
+    def _give_up(self, error: TurnAbandoned) -> None:
         self._records.fail(error)
         self._execution.hold.interrupt(error)

@@ -74,7 +74,7 @@ class Dispatching:
             self._tasks = None
 
     def stop_taking(self) -> None:
-        """Answer DRAINING from now on."""
+        """Answer DRAINING from now on; twice is fine."""
         self._draining = True
 
     async def dispatch(self, project: str, session_id: str, turn_id: str, traceparent: str) -> Dispatched:
@@ -174,7 +174,7 @@ class Dispatching:
             else:
                 await hold.give_back()
         except BaseException:
-            await hold.cut()
+            await hold.abandon()
             raise
 
     async def _drive_held(self, execution: Execution, hold: Hold, drive: Drive) -> bool:

@@ -110,6 +110,11 @@ class Hold:
             await self.runtime.cut()
             self._leave_runtime()
 
+    async def abandon(self) -> None:
+        """Cut the runtime and let the lease end by itself, for want of a better way."""
+        self._leases.leave(self.lease)
+        await self.cut()
+
     async def retire(self) -> None:
         """End the runtime, step by step as long as the lease lasts, and give the lease back."""
         loss = Interruption()

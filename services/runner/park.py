@@ -41,8 +41,8 @@ class Tenant(Protocol):
         """End the runtime and give the lease back; returns when that is done."""
         ...
 
-    async def cut(self) -> None:
-        """End the runtime at once."""
+    async def abandon(self) -> None:
+        """End the runtime at once and let the lease end by itself."""
         ...
 
 
@@ -81,6 +81,11 @@ class Park(Generic[TenantT]):
         """How many are parked."""
         return len(self._parked)
 
+    @property
+    def runtimes(self) -> int:
+        """How many live: those that are being ended, too."""
+        return len(self._parked) + len(self._leaving)
+
     async def run(self) -> None:
         """Watch over the parked; cancelled, it leaves none alive."""
         try:
@@ -89,7 +94,7 @@ class Park(Generic[TenantT]):
         finally:
             self._tasks = None
             for berth in self._parked.values():
-                await berth.tenant.cut()
+                await berth.tenant.abandon()
 
     def put(self, tenant: TenantT) -> None:
         """Park a tenant; its time counts from its last turn. Those unused for longest make room."""
@@ -161,6 +166,7 @@ class Park(Generic[TenantT]):
             await tenant.retire()
         except Exception as error:  # noqa: BLE001 (the lease then ends by itself; the others stay)
             _log.error("a warm runtime was not ended in order", resource=resource, exc_info=error)
+            await tenant.abandon()
         finally:
             self._leaving.pop(resource).set()
 

@@ -15,9 +15,9 @@ from services.runner.acp.messages import Prompt, PromptResult
 from services.runner.acp.records import token_usage
 from services.runner.asking import Asking
 from services.runner.clients.journal import TurnJournal
-from services.runner.endings import Ending, TurnFailed, TurnStopped
+from services.runner.endings import Ending, TurnAbandoned, TurnFailed, TurnStopped
 from services.runner.executions import Execution
-from services.runner.failures import agent_failure, process_failure
+from services.runner.failures import agent_failure, process_failure, unexpected
 from services.runner.holds import Hold
 from services.runner.interrupts import background, time_limit
 from services.runner.limits import LimitWatch
@@ -87,6 +87,10 @@ class TurnRun:
             return await self._wind_down(Ending(TurnState.TURN_STATE_STOPPED, stop.reason))
         except TurnFailed as failure:
             return await self._wind_down(failure.ending())
+        except TurnAbandoned:
+            raise
+        except Exception as error:  # noqa: BLE001 (a fault of ours must not leave the turn without an ending)
+            return await self._wind_down(unexpected(error, self._execution.phase).ending())
 
     async def _wind_down(self, ending: Ending) -> Ending:
         """Tell the agent that its turn is over, and give it time to say so.
@@ -133,7 +137,9 @@ class TurnRun:
     async def _failure(self, error: AgentError) -> TurnFailed:
         """Why the agent failed: of its death its workspace knows more than the connection."""
         if isinstance(error, HandlerFailed):
-            raise error.__cause__ or error
+            if isinstance(error.__cause__, TurnAbandoned):
+                raise error.__cause__
+            return unexpected(error, self._execution.phase)
         if isinstance(error, AgentExited) and (runtime := self._hold.runtime):
             runtime.process.discard()
             try:

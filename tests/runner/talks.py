@@ -45,6 +45,11 @@ class Talks:
         request = session_pb2.CreateSessionRequest(session_id=session_id, agent=agent, **fields)
         return (await self.stub.CreateSession(request, **self._options)).session
 
+    async def session(self, session_id: str) -> session_pb2.Session:
+        """As it stands."""
+        request = session_pb2.GetSessionRequest(session_id=session_id)
+        return (await self.stub.GetSession(request, **self._options)).session
+
     async def start(self, session_id: str, turn_id: str, prompt: str, *more: Any) -> session_pb2.Turn:
         """A turn, admitted."""
         blocks = [ContentBlock(text=TextContent(text=prompt)), *(ContentBlock(**block) for block in more)]

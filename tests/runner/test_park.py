@@ -38,7 +38,7 @@ class Tenant:
         self.retired += 1
         await self.may_leave.wait()
 
-    async def cut(self) -> None:
+    async def abandon(self) -> None:
         self.was_cut = True
 
 
