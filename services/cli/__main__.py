@@ -14,9 +14,11 @@ from services.cli import (
     commands_migrate,
     commands_operate,
     commands_run,
+    commands_runner,
     commands_session,
     commands_turns,
     commands_up,
+    commands_verify,
 )
 from services.cli.app import Context
 from services.cli.options import checked
@@ -74,7 +76,9 @@ app.command()(commands_turns.answer)
 app.add_typer(commands_session.app, name="session")
 app.add_typer(commands_operate.lease_app, name="lease")
 app.add_typer(commands_operate.workspace_app, name="workspace")
+app.add_typer(commands_runner.runner_app, name="runner")
 app.command()(commands_doctor.doctor)
+app.add_typer(commands_verify.app, name="verify")
 
 
 def main() -> None:

@@ -67,6 +67,10 @@ class ServiceServer:
         """
         self._readiness.add(name, probe)
 
+    def withdraw(self) -> None:
+        """Never ready again; calls are answered as before."""
+        self._readiness.stop()
+
     async def until_ready(self) -> None:
         """Return when the service is ready."""
         await self._readiness.ready.wait()

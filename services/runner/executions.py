@@ -117,6 +117,10 @@ class Executions:
             async with time_limit(self._clock, GOING, TimeoutError):
                 await execution.gone.wait()
 
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._by_session)
+
     @property
     def full(self) -> bool:
         """Whether the capacity is used up."""

@@ -128,18 +128,28 @@ def build(settings: RunnerSettings) -> Runner:
         park,
         registration,
         clock,
+        withdraw=server.withdraw,
         grace=settings.drain_timeout,
         stopping=patience.cancel + patience.close + patience.terminate + _SETTLEMENT,
     )
     server.add(
         partial(
             add_RunnerServiceServicer_to_server,
-            RunnerServicer(holder, dispatching, executions, Orders(executions, park), Answers(executions)),
+            RunnerServicer(
+                holder, dispatching, executions, Orders(executions, park), Answers(executions), drain
+            ),
         ),
         runner_pb2.DESCRIPTOR.services_by_name["RunnerService"].full_name,
     )
     server.readiness("registration", registration.ready)
-    loops: tuple[Loop, ...] = (leases.run, appender.run, park.run, dispatching.run, registration.run)
+    loops: tuple[Loop, ...] = (
+        leases.run,
+        appender.run,
+        park.run,
+        dispatching.run,
+        registration.run,
+        drain.watch,
+    )
     return Runner(server, holder, executions, channels, loops, drain.run)
 
 

@@ -14,6 +14,7 @@ from services.common.failpoints import failpoint
 from services.common.validation import check_id, check_present, check_project
 from services.runner.answers import Answers
 from services.runner.dispatching import Answer, Dispatching
+from services.runner.draining import Drain
 from services.runner.executions import Execution, Executions
 from services.runner.orders import Orders
 from services.runner.questions import Decision
@@ -45,6 +46,7 @@ class RunnerServicer(RunnerServiceServicer):
         executions: Executions,
         orders: Orders,
         answers: Answers,
+        drain: Drain,
     ) -> None:
         """`holder` names this process start."""
         self._holder = holder
@@ -52,6 +54,7 @@ class RunnerServicer(RunnerServiceServicer):
         self._executions = executions
         self._orders = orders
         self._answers = answers
+        self._drain = drain
 
     async def DispatchTurn(
         self, request: runner_pb2.DispatchTurnRequest, context: Context
@@ -116,6 +119,15 @@ class RunnerServicer(RunnerServiceServicer):
         )
         return runner_pb2.EndRuntimeResponse(ended=ended)
 
+    async def Drain(self, request: runner_pb2.DrainRequest, context: Context) -> runner_pb2.DrainResponse:
+        """See the contract."""
+        self._drain.begin(_grace(request))
+        if request.wait:
+            await self._drain.over.wait()
+        return runner_pb2.DrainResponse(
+            holder=self._holder, executions=self._drain.executions, runtimes=self._drain.runtimes
+        )
+
     async def ListExecutions(
         self, request: runner_pb2.ListExecutionsRequest, context: Context
     ) -> runner_pb2.ListExecutionsResponse:
@@ -137,6 +149,15 @@ def _decision(request: runner_pb2.DeliverAnswerRequest) -> Decision:
     if request.outcome == InteractionOutcome.INTERACTION_OUTCOME_ANSWERED:
         check_present("option_id", request.option_id)
     return Decision(request.outcome, request.option_id)
+
+
+def _grace(request: runner_pb2.DrainRequest) -> float | None:
+    if not request.HasField("grace"):
+        return None
+    seconds = request.grace.ToNanoseconds() / 1e9
+    if seconds < 0:
+        raise InvalidArgument.of("grace", "must not be negative")
+    return seconds
 
 
 def _delivery(has: bool) -> runner_pb2.DeliveryResult.ValueType:

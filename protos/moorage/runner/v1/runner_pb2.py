@@ -22,12 +22,13 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from moorage.common.v1 import record_pb2 as moorage_dot_common_dot_v1_dot_record__pb2
 from moorage.common.v1 import turn_pb2 as moorage_dot_common_dot_v1_dot_turn__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1emoorage/runner/v1/runner.proto\x12\x11moorage.runner.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1emoorage/common/v1/record.proto\x1a\x1cmoorage/common/v1/turn.proto\"`\n\x13\x44ispatchTurnRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12\x13\n\x0btraceparent\x18\x04 \x01(\t\"o\n\x14\x44ispatchTurnResponse\x12\x31\n\x06result\x18\x01 \x01(\x0e\x32!.moorage.runner.v1.DispatchResult\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\x14\n\x0clease_holder\x18\x03 \x01(\t\"(\n\x15ListExecutionsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\"Z\n\x16ListExecutionsResponse\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\x30\n\nexecutions\x18\x02 \x03(\x0b\x32\x1c.moorage.runner.v1.Execution\"\xc2\x01\n\tExecution\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12\x12\n\nattempt_id\x18\x04 \x01(\t\x12\r\n\x05token\x18\x05 \x01(\x03\x12+\n\x05phase\x18\x06 \x01(\x0e\x32\x1c.moorage.common.v1.TurnPhase\x12/\n\x0b\x61\x63\x63\x65pt_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"s\n\x12\x44\x65liverStopRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12\x12\n\ncommand_id\x18\x04 \x01(\t\x12\x13\n\x0btraceparent\x18\x05 \x01(\t\"X\n\x13\x44\x65liverStopResponse\x12\x31\n\x06result\x18\x01 \x01(\x0e\x32!.moorage.runner.v1.DeliveryResult\x12\x0e\n\x06holder\x18\x02 \x01(\t\"\xaf\x01\n\x14\x44\x65liverAnswerRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12\x16\n\x0einteraction_id\x18\x04 \x01(\t\x12\x36\n\x07outcome\x18\x05 \x01(\x0e\x32%.moorage.common.v1.InteractionOutcome\x12\x11\n\toption_id\x18\x06 \x01(\t\"Z\n\x15\x44\x65liverAnswerResponse\x12\x31\n\x06result\x18\x01 \x01(\x0e\x32!.moorage.runner.v1.DeliveryResult\x12\x0e\n\x06holder\x18\x02 \x01(\t\"]\n\x11SettleTurnRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12\x12\n\nattempt_id\x18\x04 \x01(\t\"W\n\x12SettleTurnResponse\x12\x31\n\x06result\x18\x01 \x01(\x0e\x32!.moorage.runner.v1.DeliveryResult\x12\x0e\n\x06holder\x18\x02 \x01(\t\"8\n\x11\x45ndRuntimeRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\"#\n\x12\x45ndRuntimeResponse\x12\r\n\x05\x65nded\x18\x01 \x01(\x08*\xb1\x01\n\x0e\x44ispatchResult\x12\x1f\n\x1b\x44ISPATCH_RESULT_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x44ISPATCH_RESULT_ACCEPTED\x10\x01\x12\x1c\n\x18\x44ISPATCH_RESULT_DRAINING\x10\x02\x12\x18\n\x14\x44ISPATCH_RESULT_FULL\x10\x03\x12(\n$DISPATCH_RESULT_LEASE_HELD_ELSEWHERE\x10\x04*m\n\x0e\x44\x65liveryResult\x12\x1f\n\x1b\x44\x45LIVERY_RESULT_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x44\x45LIVERY_RESULT_ACCEPTED\x10\x01\x12\x1c\n\x18\x44\x45LIVERY_RESULT_NOT_HELD\x10\x02\x32\xde\x04\n\rRunnerService\x12\x61\n\x0c\x44ispatchTurn\x12&.moorage.runner.v1.DispatchTurnRequest\x1a\'.moorage.runner.v1.DispatchTurnResponse\"\x00\x12^\n\x0b\x44\x65liverStop\x12%.moorage.runner.v1.DeliverStopRequest\x1a&.moorage.runner.v1.DeliverStopResponse\"\x00\x12\x64\n\rDeliverAnswer\x12\'.moorage.runner.v1.DeliverAnswerRequest\x1a(.moorage.runner.v1.DeliverAnswerResponse\"\x00\x12[\n\nSettleTurn\x12$.moorage.runner.v1.SettleTurnRequest\x1a%.moorage.runner.v1.SettleTurnResponse\"\x00\x12[\n\nEndRuntime\x12$.moorage.runner.v1.EndRuntimeRequest\x1a%.moorage.runner.v1.EndRuntimeResponse\"\x00\x12j\n\x0eListExecutions\x12(.moorage.runner.v1.ListExecutionsRequest\x1a).moorage.runner.v1.ListExecutionsResponse\"\x03\x90\x02\x01\x42j\n\x14io.moorage.runner.v1P\x01Z<github.com/moorage/moorage/protos/moorage/runner/v1;runnerv1\xaa\x02\x11Moorage.Runner.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1emoorage/runner/v1/runner.proto\x12\x11moorage.runner.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1emoorage/common/v1/record.proto\x1a\x1cmoorage/common/v1/turn.proto\"`\n\x13\x44ispatchTurnRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12\x13\n\x0btraceparent\x18\x04 \x01(\t\"o\n\x14\x44ispatchTurnResponse\x12\x31\n\x06result\x18\x01 \x01(\x0e\x32!.moorage.runner.v1.DispatchResult\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\x14\n\x0clease_holder\x18\x03 \x01(\t\"(\n\x15ListExecutionsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\"Z\n\x16ListExecutionsResponse\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\x30\n\nexecutions\x18\x02 \x03(\x0b\x32\x1c.moorage.runner.v1.Execution\"\xc2\x01\n\tExecution\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12\x12\n\nattempt_id\x18\x04 \x01(\t\x12\r\n\x05token\x18\x05 \x01(\x03\x12+\n\x05phase\x18\x06 \x01(\x0e\x32\x1c.moorage.common.v1.TurnPhase\x12/\n\x0b\x61\x63\x63\x65pt_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"s\n\x12\x44\x65liverStopRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12\x12\n\ncommand_id\x18\x04 \x01(\t\x12\x13\n\x0btraceparent\x18\x05 \x01(\t\"X\n\x13\x44\x65liverStopResponse\x12\x31\n\x06result\x18\x01 \x01(\x0e\x32!.moorage.runner.v1.DeliveryResult\x12\x0e\n\x06holder\x18\x02 \x01(\t\"\xbf\x01\n\x14\x44\x65liverAnswerRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12\x16\n\x0einteraction_id\x18\x04 \x01(\t\x12\x36\n\x07outcome\x18\x05 \x01(\x0e\x32%.moorage.common.v1.InteractionOutcome\x12\x11\n\toption_id\x18\x06 \x01(\t\x12\x0e\n\x06values\x18\x07 \x01(\t\"Z\n\x15\x44\x65liverAnswerResponse\x12\x31\n\x06result\x18\x01 \x01(\x0e\x32!.moorage.runner.v1.DeliveryResult\x12\x0e\n\x06holder\x18\x02 \x01(\t\"]\n\x11SettleTurnRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12\x12\n\nattempt_id\x18\x04 \x01(\t\"W\n\x12SettleTurnResponse\x12\x31\n\x06result\x18\x01 \x01(\x0e\x32!.moorage.runner.v1.DeliveryResult\x12\x0e\n\x06holder\x18\x02 \x01(\t\"8\n\x11\x45ndRuntimeRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\"#\n\x12\x45ndRuntimeResponse\x12\r\n\x05\x65nded\x18\x01 \x01(\x08\"F\n\x0c\x44rainRequest\x12(\n\x05grace\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04wait\x18\x02 \x01(\x08\"E\n\rDrainResponse\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\x12\n\nexecutions\x18\x02 \x01(\x05\x12\x10\n\x08runtimes\x18\x03 \x01(\x05*\xb1\x01\n\x0e\x44ispatchResult\x12\x1f\n\x1b\x44ISPATCH_RESULT_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x44ISPATCH_RESULT_ACCEPTED\x10\x01\x12\x1c\n\x18\x44ISPATCH_RESULT_DRAINING\x10\x02\x12\x18\n\x14\x44ISPATCH_RESULT_FULL\x10\x03\x12(\n$DISPATCH_RESULT_LEASE_HELD_ELSEWHERE\x10\x04*m\n\x0e\x44\x65liveryResult\x12\x1f\n\x1b\x44\x45LIVERY_RESULT_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x44\x45LIVERY_RESULT_ACCEPTED\x10\x01\x12\x1c\n\x18\x44\x45LIVERY_RESULT_NOT_HELD\x10\x02\x32\xac\x05\n\rRunnerService\x12\x61\n\x0c\x44ispatchTurn\x12&.moorage.runner.v1.DispatchTurnRequest\x1a\'.moorage.runner.v1.DispatchTurnResponse\"\x00\x12^\n\x0b\x44\x65liverStop\x12%.moorage.runner.v1.DeliverStopRequest\x1a&.moorage.runner.v1.DeliverStopResponse\"\x00\x12\x64\n\rDeliverAnswer\x12\'.moorage.runner.v1.DeliverAnswerRequest\x1a(.moorage.runner.v1.DeliverAnswerResponse\"\x00\x12[\n\nSettleTurn\x12$.moorage.runner.v1.SettleTurnRequest\x1a%.moorage.runner.v1.SettleTurnResponse\"\x00\x12[\n\nEndRuntime\x12$.moorage.runner.v1.EndRuntimeRequest\x1a%.moorage.runner.v1.EndRuntimeResponse\"\x00\x12L\n\x05\x44rain\x12\x1f.moorage.runner.v1.DrainRequest\x1a .moorage.runner.v1.DrainResponse\"\x00\x12j\n\x0eListExecutions\x12(.moorage.runner.v1.ListExecutionsRequest\x1a).moorage.runner.v1.ListExecutionsResponse\"\x03\x90\x02\x01\x42j\n\x14io.moorage.runner.v1P\x01Z<github.com/moorage/moorage/protos/moorage/runner/v1;runnerv1\xaa\x02\x11Moorage.Runner.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,36 +38,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\024io.moorage.runner.v1P\001Z<github.com/moorage/moorage/protos/moorage/runner/v1;runnerv1\252\002\021Moorage.Runner.V1'
   _globals['_RUNNERSERVICE'].methods_by_name['ListExecutions']._loaded_options = None
   _globals['_RUNNERSERVICE'].methods_by_name['ListExecutions']._serialized_options = b'\220\002\001'
-  _globals['_DISPATCHRESULT']._serialized_start=1447
-  _globals['_DISPATCHRESULT']._serialized_end=1624
-  _globals['_DELIVERYRESULT']._serialized_start=1626
-  _globals['_DELIVERYRESULT']._serialized_end=1735
-  _globals['_DISPATCHTURNREQUEST']._serialized_start=148
-  _globals['_DISPATCHTURNREQUEST']._serialized_end=244
-  _globals['_DISPATCHTURNRESPONSE']._serialized_start=246
-  _globals['_DISPATCHTURNRESPONSE']._serialized_end=357
-  _globals['_LISTEXECUTIONSREQUEST']._serialized_start=359
-  _globals['_LISTEXECUTIONSREQUEST']._serialized_end=399
-  _globals['_LISTEXECUTIONSRESPONSE']._serialized_start=401
-  _globals['_LISTEXECUTIONSRESPONSE']._serialized_end=491
-  _globals['_EXECUTION']._serialized_start=494
-  _globals['_EXECUTION']._serialized_end=688
-  _globals['_DELIVERSTOPREQUEST']._serialized_start=690
-  _globals['_DELIVERSTOPREQUEST']._serialized_end=805
-  _globals['_DELIVERSTOPRESPONSE']._serialized_start=807
-  _globals['_DELIVERSTOPRESPONSE']._serialized_end=895
-  _globals['_DELIVERANSWERREQUEST']._serialized_start=898
-  _globals['_DELIVERANSWERREQUEST']._serialized_end=1073
-  _globals['_DELIVERANSWERRESPONSE']._serialized_start=1075
-  _globals['_DELIVERANSWERRESPONSE']._serialized_end=1165
-  _globals['_SETTLETURNREQUEST']._serialized_start=1167
-  _globals['_SETTLETURNREQUEST']._serialized_end=1260
-  _globals['_SETTLETURNRESPONSE']._serialized_start=1262
-  _globals['_SETTLETURNRESPONSE']._serialized_end=1349
-  _globals['_ENDRUNTIMEREQUEST']._serialized_start=1351
-  _globals['_ENDRUNTIMEREQUEST']._serialized_end=1407
-  _globals['_ENDRUNTIMERESPONSE']._serialized_start=1409
-  _globals['_ENDRUNTIMERESPONSE']._serialized_end=1444
-  _globals['_RUNNERSERVICE']._serialized_start=1738
-  _globals['_RUNNERSERVICE']._serialized_end=2344
+  _globals['_DISPATCHRESULT']._serialized_start=1638
+  _globals['_DISPATCHRESULT']._serialized_end=1815
+  _globals['_DELIVERYRESULT']._serialized_start=1817
+  _globals['_DELIVERYRESULT']._serialized_end=1926
+  _globals['_DISPATCHTURNREQUEST']._serialized_start=180
+  _globals['_DISPATCHTURNREQUEST']._serialized_end=276
+  _globals['_DISPATCHTURNRESPONSE']._serialized_start=278
+  _globals['_DISPATCHTURNRESPONSE']._serialized_end=389
+  _globals['_LISTEXECUTIONSREQUEST']._serialized_start=391
+  _globals['_LISTEXECUTIONSREQUEST']._serialized_end=431
+  _globals['_LISTEXECUTIONSRESPONSE']._serialized_start=433
+  _globals['_LISTEXECUTIONSRESPONSE']._serialized_end=523
+  _globals['_EXECUTION']._serialized_start=526
+  _globals['_EXECUTION']._serialized_end=720
+  _globals['_DELIVERSTOPREQUEST']._serialized_start=722
+  _globals['_DELIVERSTOPREQUEST']._serialized_end=837
+  _globals['_DELIVERSTOPRESPONSE']._serialized_start=839
+  _globals['_DELIVERSTOPRESPONSE']._serialized_end=927
+  _globals['_DELIVERANSWERREQUEST']._serialized_start=930
+  _globals['_DELIVERANSWERREQUEST']._serialized_end=1121
+  _globals['_DELIVERANSWERRESPONSE']._serialized_start=1123
+  _globals['_DELIVERANSWERRESPONSE']._serialized_end=1213
+  _globals['_SETTLETURNREQUEST']._serialized_start=1215
+  _globals['_SETTLETURNREQUEST']._serialized_end=1308
+  _globals['_SETTLETURNRESPONSE']._serialized_start=1310
+  _globals['_SETTLETURNRESPONSE']._serialized_end=1397
+  _globals['_ENDRUNTIMEREQUEST']._serialized_start=1399
+  _globals['_ENDRUNTIMEREQUEST']._serialized_end=1455
+  _globals['_ENDRUNTIMERESPONSE']._serialized_start=1457
+  _globals['_ENDRUNTIMERESPONSE']._serialized_end=1492
+  _globals['_DRAINREQUEST']._serialized_start=1494
+  _globals['_DRAINREQUEST']._serialized_end=1564
+  _globals['_DRAINRESPONSE']._serialized_start=1566
+  _globals['_DRAINRESPONSE']._serialized_end=1635
+  _globals['_RUNNERSERVICE']._serialized_start=1929
+  _globals['_RUNNERSERVICE']._serialized_end=2613
 # @@protoc_insertion_point(module_scope)

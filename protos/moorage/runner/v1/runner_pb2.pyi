@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -316,6 +317,7 @@ class DeliverAnswerRequest(_message.Message):
     INTERACTION_ID_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
     OPTION_ID_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Tenant."""
     session_id: _builtins.str
@@ -328,6 +330,8 @@ class DeliverAnswerRequest(_message.Message):
     """How it was settled."""
     option_id: _builtins.str
     """ANSWERED: the chosen option."""
+    values: _builtins.str
+    """ANSWERED: what was filled in, a JSON object."""
     def __init__(
         self,
         *,
@@ -337,10 +341,11 @@ class DeliverAnswerRequest(_message.Message):
         interaction_id: _builtins.str = ...,
         outcome: _record_pb2.InteractionOutcome.ValueType = ...,
         option_id: _builtins.str = ...,
+        values: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["interaction_id", b"interaction_id", "option_id", b"option_id", "outcome", b"outcome", "project", b"project", "session_id", b"session_id", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interaction_id", b"interaction_id", "option_id", b"option_id", "outcome", b"outcome", "project", b"project", "session_id", b"session_id", "turn_id", b"turn_id", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -479,3 +484,61 @@ class EndRuntimeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EndRuntimeResponse: _TypeAlias = EndRuntimeResponse  # noqa: Y015
+
+@_typing.final
+class DrainRequest(_message.Message):
+    """Drains the runner."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRACE_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    wait: _builtins.bool
+    """Answer when nothing is left, not when it has begun; the call's deadline bounds the wait."""
+    @_builtins.property
+    def grace(self) -> _duration_pb2.Duration:
+        """How long running turns may go on; absent: as the runner is set to."""
+
+    def __init__(
+        self,
+        *,
+        grace: _duration_pb2.Duration | None = ...,
+        wait: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["grace", b"grace"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grace", b"grace", "wait", b"wait"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainRequest: _TypeAlias = DrainRequest  # noqa: Y015
+
+@_typing.final
+class DrainResponse(_message.Message):
+    """The runner takes no more turns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOLDER_FIELD_NUMBER: _builtins.int
+    EXECUTIONS_FIELD_NUMBER: _builtins.int
+    RUNTIMES_FIELD_NUMBER: _builtins.int
+    holder: _builtins.str
+    """This process's holder name."""
+    executions: _builtins.int
+    """How many turns are left."""
+    runtimes: _builtins.int
+    """How many runtimes are left between turns."""
+    def __init__(
+        self,
+        *,
+        holder: _builtins.str = ...,
+        executions: _builtins.int = ...,
+        runtimes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["executions", b"executions", "holder", b"holder", "runtimes", b"runtimes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainResponse: _TypeAlias = DrainResponse  # noqa: Y015

@@ -64,6 +64,11 @@ class RunnerServiceStub:
                 request_serializer=moorage_dot_runner_dot_v1_dot_runner__pb2.EndRuntimeRequest.SerializeToString,
                 response_deserializer=moorage_dot_runner_dot_v1_dot_runner__pb2.EndRuntimeResponse.FromString,
                 _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/moorage.runner.v1.RunnerService/Drain',
+                request_serializer=moorage_dot_runner_dot_v1_dot_runner__pb2.DrainRequest.SerializeToString,
+                response_deserializer=moorage_dot_runner_dot_v1_dot_runner__pb2.DrainResponse.FromString,
+                _registered_method=True)
         self.ListExecutions = channel.unary_unary(
                 '/moorage.runner.v1.RunnerService/ListExecutions',
                 request_serializer=moorage_dot_runner_dot_v1_dot_runner__pb2.ListExecutionsRequest.SerializeToString,
@@ -121,6 +126,16 @@ class RunnerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Drain(self, request, context):
+        """Has this process take no more turns, for good: it is NOT_SERVING and not registered any
+        more, ends its parked runtimes and releases their leases, lets running turns finish, and
+        stops with DRAINED what runs after `grace`. Dispatches are answered DRAINING. The process
+        lives on until it is told to end. Repeating it does nothing more, but a shorter grace counts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListExecutions(self, request, context):
         """What this process executes; a turn stays listed until its end is acknowledged.
         """
@@ -155,6 +170,11 @@ def add_RunnerServiceServicer_to_server(servicer, server):
                     servicer.EndRuntime,
                     request_deserializer=moorage_dot_runner_dot_v1_dot_runner__pb2.EndRuntimeRequest.FromString,
                     response_serializer=moorage_dot_runner_dot_v1_dot_runner__pb2.EndRuntimeResponse.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=moorage_dot_runner_dot_v1_dot_runner__pb2.DrainRequest.FromString,
+                    response_serializer=moorage_dot_runner_dot_v1_dot_runner__pb2.DrainResponse.SerializeToString,
             ),
             'ListExecutions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListExecutions,
@@ -302,6 +322,33 @@ class RunnerService:
             '/moorage.runner.v1.RunnerService/EndRuntime',
             moorage_dot_runner_dot_v1_dot_runner__pb2.EndRuntimeRequest.SerializeToString,
             moorage_dot_runner_dot_v1_dot_runner__pb2.EndRuntimeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.runner.v1.RunnerService/Drain',
+            moorage_dot_runner_dot_v1_dot_runner__pb2.DrainRequest.SerializeToString,
+            moorage_dot_runner_dot_v1_dot_runner__pb2.DrainResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -59,6 +59,12 @@ class RunnerServiceStub:
     """Ends the parked runtime of a session and releases its lease. OK when there is none.
     FAILED_PRECONDITION / TURN_IN_PROGRESS while a turn runs.
     """
+    Drain: _grpc.UnaryUnaryMultiCallable[_runner_pb2.DrainRequest, _runner_pb2.DrainResponse]
+    """Has this process take no more turns, for good: it is NOT_SERVING and not registered any
+    more, ends its parked runtimes and releases their leases, lets running turns finish, and
+    stops with DRAINED what runs after `grace`. Dispatches are answered DRAINING. The process
+    lives on until it is told to end. Repeating it does nothing more, but a shorter grace counts.
+    """
     ListExecutions: _grpc.UnaryUnaryMultiCallable[_runner_pb2.ListExecutionsRequest, _runner_pb2.ListExecutionsResponse]
     """What this process executes; a turn stays listed until its end is acknowledged."""
 
@@ -92,6 +98,12 @@ class RunnerServiceAsyncStub(RunnerServiceStub):
     EndRuntime: _aio.UnaryUnaryMultiCallable[_runner_pb2.EndRuntimeRequest, _runner_pb2.EndRuntimeResponse]  # type: ignore[assignment]
     """Ends the parked runtime of a session and releases its lease. OK when there is none.
     FAILED_PRECONDITION / TURN_IN_PROGRESS while a turn runs.
+    """
+    Drain: _aio.UnaryUnaryMultiCallable[_runner_pb2.DrainRequest, _runner_pb2.DrainResponse]  # type: ignore[assignment]
+    """Has this process take no more turns, for good: it is NOT_SERVING and not registered any
+    more, ends its parked runtimes and releases their leases, lets running turns finish, and
+    stops with DRAINED what runs after `grace`. Dispatches are answered DRAINING. The process
+    lives on until it is told to end. Repeating it does nothing more, but a shorter grace counts.
     """
     ListExecutions: _aio.UnaryUnaryMultiCallable[_runner_pb2.ListExecutionsRequest, _runner_pb2.ListExecutionsResponse]  # type: ignore[assignment]
     """What this process executes; a turn stays listed until its end is acknowledged."""
@@ -153,6 +165,18 @@ class RunnerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_runner_pb2.EndRuntimeResponse, _abc.Awaitable[_runner_pb2.EndRuntimeResponse]]:
         """Ends the parked runtime of a session and releases its lease. OK when there is none.
         FAILED_PRECONDITION / TURN_IN_PROGRESS while a turn runs.
+        """
+
+    @_abc_1.abstractmethod
+    def Drain(
+        self,
+        request: _runner_pb2.DrainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_runner_pb2.DrainResponse, _abc.Awaitable[_runner_pb2.DrainResponse]]:
+        """Has this process take no more turns, for good: it is NOT_SERVING and not registered any
+        more, ends its parked runtimes and releases their leases, lets running turns finish, and
+        stops with DRAINED what runs after `grace`. Dispatches are answered DRAINING. The process
+        lives on until it is told to end. Repeating it does nothing more, but a shorter grace counts.
         """
 
     @_abc_1.abstractmethod
