@@ -31,6 +31,8 @@ def single_hosts(url: str) -> list[str]:
     """The URL of each host; those that a query string names are left to asyncpg, in one."""
     parts = urlsplit(url)
     user, at, hosts = parts.netloc.rpartition("@")
+    if "," not in hosts:
+        return [url]
     return [urlunsplit(parts._replace(netloc=f"{user}{at}{host}")) for host in hosts.split(",")]
 
 

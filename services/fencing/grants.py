@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from google.protobuf.message import DecodeError
+from google.protobuf.timestamp_pb2 import Timestamp
 from moorage.common.v1 import grant_pb2
 
 
@@ -36,12 +38,20 @@ class GrantSigner:
         return grant_pb2.Grant(kid=self.kid, payload=payload, signature=self._key.sign(payload))
 
 
+@lru_cache(maxsize=64)
+def timestamp(moment: datetime) -> Timestamp:
+    """Not to be changed: many grants and results are of the same moment, and share it."""
+    message = Timestamp()
+    message.FromDatetime(moment)
+    return message
+
+
 def encode(claims: GrantClaims) -> bytes:
     """The payload; made once per grant and never again from what was read."""
     message = grant_pb2.GrantClaims(
         resource=claims.resource, holder=claims.holder, token=claims.token, role=claims.role
     )
-    message.expire_time.FromDatetime(claims.expire_time)
+    message.expire_time.CopyFrom(timestamp(claims.expire_time))
     return message.SerializeToString(deterministic=True)
 
 

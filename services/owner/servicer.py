@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from typing import Any, Final
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
 from moorage.owner.v1 import lease_pb2
 from moorage.owner.v1.lease_pb2_grpc import LeaseServiceServicer
 
 from services.common.failpoints import failpoint
 from services.common.pages import PageToken, page_size
-from services.fencing.grants import GrantClaims, GrantSigner
+from services.fencing.grants import GrantClaims, GrantSigner, timestamp
 from services.owner import leases
 from services.owner.keys import KeyRing, StoredKey
 from services.owner.leases import Acquisition, Lease, Renewal, RenewalOutcome, RenewalState, TtlLimits
@@ -55,7 +53,7 @@ class LeaseServicer(LeaseServiceServicer):
         await failpoint("owner.acquire_lease.after_commit")
         response = lease_pb2.AcquireLeaseResponse(lease=_lease(lease), grant=signer.sign(_claims(lease)))
         if lease.replaced_expire_time is not None:
-            response.replaced_expire_time.FromDatetime(lease.replaced_expire_time)
+            response.replaced_expire_time.CopyFrom(timestamp(lease.replaced_expire_time))
         return response
 
     async def RenewLeases(
@@ -134,7 +132,7 @@ def _results(
     for outcome in outcomes:
         result = lease_pb2.RenewalResult(resource=outcome.resource, state=_STATES[outcome.state])
         if outcome.expire_time is not None and outcome.role is not None:
-            result.expire_time.FromDatetime(outcome.expire_time)
+            result.expire_time.CopyFrom(timestamp(outcome.expire_time))
             claims = GrantClaims(outcome.resource, holder, outcome.token, outcome.expire_time, outcome.role)
             result.grant.CopyFrom(signer.sign(claims))
         yield result
@@ -149,8 +147,8 @@ def _lease(lease: Lease) -> lease_pb2.Lease:
         resource=lease.resource,
         holder=lease.holder,
         token=lease.token,
-        acquire_time=_timestamp(lease.acquire_time),
-        expire_time=_timestamp(lease.expire_time),
+        acquire_time=timestamp(lease.acquire_time),
+        expire_time=timestamp(lease.expire_time),
         endpoint=lease.endpoint,
         labels=lease.labels,
         live=lease.live,
@@ -161,14 +159,8 @@ def _lease(lease: Lease) -> lease_pb2.Lease:
 
 def _key(key: StoredKey) -> lease_pb2.GrantKey:
     return lease_pb2.GrantKey(
-        kid=key.kid, public_key=key.signer.public_key, create_time=_timestamp(key.create_time)
+        kid=key.kid, public_key=key.signer.public_key, create_time=timestamp(key.create_time)
     )
-
-
-def _timestamp(moment: datetime) -> Timestamp:
-    timestamp = Timestamp()
-    timestamp.FromDatetime(moment)
-    return timestamp
 
 
 def _seconds(duration: Duration) -> float:

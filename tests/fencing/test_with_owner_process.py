@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,24 +19,24 @@ from services.fencing.errors import LeaseHeld
 from services.fencing.leases import HeldLease, Loss
 from services.fencing.loop import LeaseLoop
 from tests.conditions import eventually
-from tests.owner.processes import SERVING, OwnerProcess, owner_process
+from tests.fencing.running import holding, ready_owner
 from tests.owner.replicas import Holder, serving, until_ended
 
 RUNNER = {"role": "runner"}
 
 
 async def test_a_lease_outlives_a_restart_of_owner(database_url: str) -> None:
-    async with _ready_owner(database_url) as owner, _holding(owner.endpoint) as leases:
+    async with ready_owner(database_url) as owner, holding(owner.endpoint) as leases:
         lease = await leases.acquire("a", ttl=15, labels=RUNNER)
         await owner.kill()
-        async with _ready_owner(database_url, owner.endpoint):
+        async with ready_owner(database_url, owner.endpoint):
             granted = lease.grant
             await eventually(lambda: lease.grant != granted, within=14, what="a renewal by the new process")
             assert (lease.held, lease.token) == (True, 1)
 
 
 async def test_without_owner_a_lease_is_lost_before_it_ends(database_url: str) -> None:
-    async with _ready_owner(database_url) as owner, _holding(owner.endpoint) as leases:
+    async with ready_owner(database_url) as owner, holding(owner.endpoint) as leases:
         lease = await leases.acquire("a", ttl=2, labels=RUNNER)
         await owner.kill()
         await _assert_lost_in_time(lease)
@@ -45,7 +44,7 @@ async def test_without_owner_a_lease_is_lost_before_it_ends(database_url: str) -
 
 async def test_with_a_hanging_owner_a_lease_is_lost_before_it_ends(database_url: str) -> None:
     """A stopped process refuses nothing and answers nothing."""
-    async with _ready_owner(database_url) as owner, _holding(owner.endpoint) as leases:
+    async with ready_owner(database_url) as owner, holding(owner.endpoint) as leases:
         lease = await leases.acquire("a", ttl=2, labels=RUNNER)
         owner.signal(signal.SIGSTOP)
         await _assert_lost_in_time(lease)
@@ -61,9 +60,9 @@ async def test_with_a_hanging_owner_a_lease_is_lost_before_it_ends(database_url:
 
 
 async def test_another_replica_takes_over_the_renewals(database_url: str) -> None:
-    async with _ready_owner(database_url) as first, _ready_owner(database_url) as second:
+    async with ready_owner(database_url) as first, ready_owner(database_url) as second:
         addresses = f"ipv4:{first.endpoint},{second.endpoint}"
-        async with _holding(addresses) as leases:
+        async with holding(addresses) as leases:
             lease = await leases.acquire("a", ttl=6, labels=RUNNER)
             first.signal(signal.SIGSTOP)
             for _ in range(2):
@@ -99,24 +98,6 @@ async def test_a_paused_holder_knows_at_once_that_its_lease_has_ended(database_u
         finally:
             holder.kill()
             await holder.wait()
-
-
-@contextlib.asynccontextmanager
-async def _ready_owner(database_url: str, listen: str = "127.0.0.1:0") -> AsyncIterator[OwnerProcess]:
-    async with owner_process("--listen", listen, "--database-url", database_url) as owner:
-        await owner.until_serving()
-        await owner.until_health(SERVING)
-        yield owner
-
-
-@contextlib.asynccontextmanager
-async def _holding(target: str) -> AsyncIterator[LeaseLoop]:
-    async with open_channel(target) as channel:
-        leases = LeaseLoop("runner/1", channel, SystemClock())
-        running = asyncio.create_task(leases.run())
-        yield leases
-        running.cancel()
-        await asyncio.wait({running})
 
 
 async def _assert_lost_in_time(lease: HeldLease) -> None:

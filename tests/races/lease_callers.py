@@ -87,6 +87,7 @@ class Caller:
         self._board = board
         self._tokens: dict[str, int] = {}
         self._asked: list[_Asked] = []
+        self._is_stopped = False
 
     async def run(self) -> None:
         """Make the calls of the script, one after another."""
@@ -100,8 +101,14 @@ class Caller:
         for step in self._steps():
             await actions[step.action % len(actions)](step)
 
+    def stop(self) -> None:
+        """Make no more calls."""
+        self._is_stopped = True
+
     def _steps(self) -> Iterator[_Step]:
         for start in range(0, len(self._script), BYTES):
+            if self._is_stopped:
+                return
             yield _Step(*self._script[start : start + BYTES])
 
     def _resource(self, step: _Step) -> str:
@@ -235,13 +242,17 @@ class Caller:
         self.history.append(replace(event, ended=datetime.now(UTC), answer=answer, **told))  # type: ignore[arg-type]
 
 
-async def play(channels: Sequence[grpc.aio.Channel], scripts: Sequence[bytes], name: str) -> list[Event]:
-    """What callers were answered that follow these scripts at the same time, on three resources of this name."""
+def callers_of(channels: Sequence[grpc.aio.Channel], scripts: Sequence[bytes], name: str) -> list[Caller]:
+    """One for each script, on three resources of this name."""
     resources, board = [f"round-{name}/{number}" for number in range(3)], dict[str, int]()
-    callers = [
+    return [
         Caller(f"caller-{number}/{name}", channels, resources, script, board)
         for number, script in enumerate(scripts)
     ]
+
+
+async def play(callers: Sequence[Caller]) -> list[Event]:
+    """What they were answered who follow their scripts at the same time."""
     await asyncio.gather(*(caller.run() for caller in callers))
     return [event for caller in callers for event in caller.history]
 

@@ -17,7 +17,7 @@ from moorage.owner.v1 import lease_pb2
 
 from services.common.errors import AlreadyExists, FailedPrecondition, MoorageError
 from tests.owner.replicas import Holder, replica
-from tests.races.lease_callers import BYTES, play
+from tests.races.lease_callers import BYTES, callers_of, play
 from tests.races.lease_checker import violations
 from tests.races.lease_history import Answer
 
@@ -49,7 +49,7 @@ async def test_random_histories_have_an_explanation(channels: Channels) -> None:
     """Each is of 1,000 steps that 20 callers make at the same time."""
     answers: Counter[tuple[str, Answer]] = Counter()
     for number, scripts in enumerate(_drawn(ROUNDS)):
-        history = await play(channels, scripts, str(number))
+        history = await play(callers_of(channels, scripts, str(number)))
         assert len(history) >= CALLERS * CALLS * 0.9
         problems = violations(history)
         assert not problems, f"RACE_SEED={SEED}, round {number}:\n" + "\n".join(problems)

@@ -54,7 +54,9 @@ class LeaseStore:
             # In one order, so that two batches never wait for each other.
             await connection.execute(
                 """
-                SELECT FROM owner.leases WHERE resource = ANY ($1::text[]) ORDER BY resource FOR UPDATE
+                SELECT count(*) FROM (
+                    SELECT FROM owner.leases WHERE resource = ANY ($1::text[]) ORDER BY resource FOR UPDATE
+                ) AS locked
                 """,
                 resources,
             )
