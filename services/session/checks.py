@@ -13,6 +13,7 @@ from moorage.session.v1 import session_pb2
 from services.common.errors import InvalidArgument
 from services.common.validation import check_present, check_size, check_text
 from services.session.sessions import ApprovalPolicy, RetentionPolicy
+from services.session.turns import IfBusy
 
 MAX_PROMPT: Final = 256 * 1024
 # The encoding of a block may be larger than its content.
@@ -111,6 +112,19 @@ def check_retention(field: str, retention: session_pb2.RetentionPolicy.ValueType
             return RetentionPolicy.MANUAL
         case _:
             raise InvalidArgument.of(field, f"{int(retention)} is no retention policy")
+
+
+def check_if_busy(field: str, if_busy: session_pb2.IfBusy.ValueType) -> IfBusy:
+    """What is asked for; without it a busy session refuses."""
+    match if_busy:
+        case session_pb2.IF_BUSY_UNSPECIFIED | session_pb2.IF_BUSY_REJECT:
+            return IfBusy.REJECT
+        case session_pb2.IF_BUSY_ENQUEUE:
+            return IfBusy.ENQUEUE
+        case session_pb2.IF_BUSY_INTERRUPT:
+            return IfBusy.INTERRUPT
+        case _:
+            raise InvalidArgument.of(field, f"{int(if_busy)} is no way to meet a busy session")
 
 
 def _check_block(field: str, block: content_pb2.ContentBlock) -> None:

@@ -61,26 +61,38 @@ class ClaimLoop(Generic[ClaimT]):
         self._bell = Bell(clock)
         self._failures = Failures(name)
         self._running = 0
+        self._tasks: asyncio.TaskGroup | None = None
 
     def wake(self) -> None:
         """There is a new row."""
         self._bell.ring()
 
+    def hand_over(self, claim: ClaimT) -> None:
+        """Handle a row that was stored as claimed. Without room for it, it is due when its claim ends."""
+        if self._tasks is not None and self._running < _CONCURRENT:
+            self._begin(self._tasks, claim)
+
     async def run(self) -> None:
         """Claim and handle until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            step = partial(self._step, tasks)
-            await forever(f"claims for {self._name}", step, clock=self._clock, longest_delay=2.0)
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                step = partial(self._step, self._tasks)
+                await forever(f"claims for {self._name}", step, clock=self._clock, longest_delay=2.0)
+        finally:
+            self._tasks = None
 
     async def _step(self, tasks: asyncio.TaskGroup) -> None:
         free = _CONCURRENT - self._running
-        claims = await self._outbox.claim(free) if free else []
+        claims = await self._outbox.claim(free) if free > 0 else []
         for claim in claims:
-            self._running += 1
-            tasks.create_task(self._handle(claim))
+            self._begin(tasks, claim)
         if not claims:
             due = await self._outbox.next_due()
             await self._bell.wait(_IDLE if due is None else min(max(due, _SHORTEST), _IDLE))
+
+    def _begin(self, tasks: asyncio.TaskGroup, claim: ClaimT) -> None:
+        self._running += 1
+        tasks.create_task(self._handle(claim))
 
     async def _handle(self, claim: ClaimT) -> None:
         try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
 from moorage.common.v1.errors_pb2 import ErrorReason
+from moorage.common.v1.grant_pb2 import Grant
 from moorage.owner.v1 import lease_pb2
 from moorage.owner.v1.lease_pb2_grpc import LeaseServiceStub
 from moorage.runner.v1 import runner_pb2
@@ -19,6 +21,7 @@ from services.common.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.common.status import from_dependency
 from services.session.commands import StopClaim
 from services.session.interactions import AnswerClaim
+from services.session.journal import SessionKey
 
 if TYPE_CHECKING:
     from moorage.owner.v1.lease_pb2_grpc import LeaseServiceAsyncStub
@@ -96,15 +99,19 @@ class Runners:
         )
         return await _call("runner", self._stub(endpoint).DeliverStop(request, timeout=_DELIVERY_TIMEOUT))
 
-    async def settle_turn(self, endpoint: str, stop: StopClaim) -> runner_pb2.SettleTurnResponse:
-        """Make the holder of a session end a turn that it does not run."""
+    async def settle_turn(
+        self, endpoint: str, key: SessionKey, turn_id: str, attempt_id: str
+    ) -> runner_pb2.SettleTurnResponse:
+        """Make the holder of a session end a turn that it does not run, begun by this attempt."""
         request = runner_pb2.SettleTurnRequest(
-            project=stop.key.project,
-            session_id=stop.key.session_id,
-            turn_id=stop.turn_id,
-            attempt_id=stop.attempt_id,
+            project=key.project, session_id=key.session_id, turn_id=turn_id, attempt_id=attempt_id
         )
         return await _call("runner", self._stub(endpoint).SettleTurn(request, timeout=_DELIVERY_TIMEOUT))
+
+    async def list_executions(self, endpoint: str) -> runner_pb2.ListExecutionsResponse:
+        """What the runner at this endpoint executes, and its holder name."""
+        request = runner_pb2.ListExecutionsRequest()
+        return await _call("runner", self._stub(endpoint).ListExecutions(request, timeout=_RUNNER_TIMEOUT))
 
     async def end_runtime(self, endpoint: str, project: str, session_id: str) -> None:
         """Make the holder of a session end the runtime that it keeps, and give the lease back."""
@@ -120,6 +127,7 @@ class Runners:
             interaction_id=answer.interaction_id,
             outcome=answer.state.outcome,
             option_id=answer.option_id,
+            values=answer.values,
         )
         return await _call("runner", self._stub(endpoint).DeliverAnswer(request, timeout=_DELIVERY_TIMEOUT))
 
@@ -153,6 +161,15 @@ class Workspaces:
         request = workspace_pb2.GetWorkspaceRequest(project=project, workspace_id=workspace_id, wait=wait)
         response = await self._call_carrier(lambda stub: stub.GetWorkspace(request, timeout=timeout))
         return response.workspace
+
+    async def claim(self, project: str, workspace_id: str, grant: Grant, *, timeout: float) -> None:
+        """Raise the fence to this grant's token: afterwards nothing of the session lives there.
+
+        In a workspace that was never made nothing does.
+        """
+        request = workspace_pb2.ClaimWorkspaceRequest(grant=grant, project=project, workspace_id=workspace_id)
+        with contextlib.suppress(NotFound):
+            await self._call_carrier(lambda stub: stub.ClaimWorkspace(request, timeout=timeout))
 
     async def delete(self, project: str, workspace_id: str) -> None:
         """Have a workspace removed; one that was never made is removed already."""

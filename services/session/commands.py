@@ -137,14 +137,16 @@ def target_of(
 ) -> JournalTurn | NothingToStop:
     """What a Stop hits in the locked session; raises TurnMismatch.
 
-    A named one never hits another turn, an unnamed one none that took the slot after its arrival.
+    A named one never hits another turn, an unnamed one none in the queue and none that took the
+    slot after its arrival.
     """
     busy = journal.in_progress
     if not expected_turn_id:
         return _unnamed(busy, arrival)
-    if busy is not None and busy.turn_id == expected_turn_id:
-        return busy
-    if expected_turn_id not in journal.turns:
+    named = journal.turns.get(expected_turn_id)
+    if named is not None and not named.state.ended:
+        return named
+    if named is None:
         return NothingToStop(expected_turn_id, CommandOutcome.WITHDRAWN)
     if busy is not None:
         raise TurnMismatch(
@@ -161,6 +163,6 @@ def outcome_of(ending: Ending) -> CommandOutcome:
 def _unnamed(busy: JournalTurn | None, arrival: datetime) -> JournalTurn | NothingToStop:
     if busy is None:
         return NothingToStop(None, CommandOutcome.NOT_RUNNING)
-    if busy.admit_time > arrival:
+    if busy.admit_time is not None and busy.admit_time > arrival:
         return NothingToStop(None, CommandOutcome.SUPERSEDED_BY_NEWER_TURN)
     return busy

@@ -39,6 +39,8 @@ class SessionSettings(ServiceSettings, DatabaseSettings):
     dispatch_window: PositiveSeconds = Field(
         60.0, description="seconds after which a turn that no runner began fails"
     )
+    queue_limit: int = Field(20, description="turns that may wait in a session's queue", ge=1, le=1000)
+    queue_expiry: PositiveSeconds = Field(_DAY, description="seconds a turn may wait in the queue")
     preparing_timeout: PositiveSeconds = Field(
         15 * 60.0, description="seconds a begun turn may prepare its workspace"
     )
@@ -63,6 +65,21 @@ class SessionSettings(ServiceSettings, DatabaseSettings):
     )
     service_lease: PositiveSeconds = Field(
         5.0, description="seconds of a lease that the watchdog takes", ge=2.0
+    )
+    fence_timeout: PositiveSeconds = Field(
+        5.0, description="seconds for which a workspace is asked to end what a lost holder left"
+    )
+    admitted_patience: PositiveSeconds = Field(
+        20.0, description="seconds a live holder may leave a turn unbegun before it is replaced"
+    )
+    close_patience: PositiveSeconds = Field(
+        60.0, description="seconds a closing session may be held without a turn before its holder is replaced"
+    )
+    overrun_margin: PositiveSeconds = Field(
+        30.0, description="seconds on top of a turn's bounds before it is stopped from here"
+    )
+    sweep_interval: PositiveSeconds = Field(
+        5.0, description="seconds between looks for turns that their live holders do not run"
     )
     max_clock_skew: PositiveSeconds = Field(1.0, description="seconds that clocks of services may be apart")
     request_id_retention: PositiveSeconds = Field(_DAY, description="seconds a request id is remembered")

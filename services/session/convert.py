@@ -16,7 +16,7 @@ from services.session.bindings import BindingUnresolved
 from services.session.commands import Command
 from services.session.metadata import placement_of
 from services.session.sessions import Session, SessionOperation, SessionView
-from services.session.turns import Turn
+from services.session.turns import QueuedTurn, Turn
 
 
 def session(
@@ -41,6 +41,7 @@ def session(
         workspace=_workspace(stored, workspace),
         head_seq=stored.head_seq,
         turn=turn(view.turn) if view.turn else None,
+        queue=map(_queued, view.queue),
         lease=_lease(lease) if lease else None,
         retention=session_pb2.RetentionPolicy.Value(f"RETENTION_POLICY_{stored.retention}"),
         operation=_operation(stored.operation) if stored.operation else None,
@@ -59,6 +60,7 @@ def turn(stored: Turn) -> session_pb2.Turn:
         phase_deadline=timestamp(stored.phase_deadline),
         prompt=record_pb2.UserMessage.FromString(stored.prompt).content,
         create_time=timestamp(stored.create_time),
+        admit_time=timestamp(stored.admit_time),
         begin_time=timestamp(stored.begin_time),
         end_time=timestamp(stored.end_time),
         prompt_sent=stored.prompt_sent,
@@ -73,6 +75,8 @@ def turn(stored: Turn) -> session_pb2.Turn:
         stop_deadline=timestamp(stored.stop_deadline),
         stop_method=_stop_method(stored.stop_method),
         pending_interaction_ids=stored.pending_interaction_ids,
+        queue_position=stored.queue_position,
+        queue_expire_time=timestamp(stored.queue_expire_time),
     )
 
 
@@ -137,6 +141,15 @@ def _workspace(stored: Session, told: workspace_pb2.Workspace | None) -> session
 def _operation(stored: SessionOperation) -> session_pb2.SessionOperation:
     return session_pb2.SessionOperation(
         kind=stored.kind, deadline=timestamp(stored.deadline), waiting_reason=stored.waiting_reason
+    )
+
+
+def _queued(waiting: QueuedTurn) -> session_pb2.QueuedTurn:
+    return session_pb2.QueuedTurn(
+        turn_id=waiting.turn_id,
+        create_time=timestamp(waiting.create_time),
+        expire_time=timestamp(waiting.expire_time),
+        interrupt=waiting.interrupt,
     )
 
 

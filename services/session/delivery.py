@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -25,15 +26,29 @@ class Route(NamedTuple):
     endpoint: str
 
 
+class Receipt(enum.Enum):
+    """What is known of a Stop that was sent."""
+
+    TAKEN = "TAKEN"
+    # The holder itself says that it does not run the turn.
+    NOT_HELD = "NOT_HELD"
+    # Somebody else answered.
+    UNKNOWN = "UNKNOWN"
+
+
 class StopAdapter(Protocol):
-    """A way to reach the holders of sessions; both raise MoorageError when somebody does not answer."""
+    """A way to reach the holders of sessions; all raise MoorageError when somebody does not answer."""
 
     async def route(self, stop: StopClaim) -> Route | None:
         """Where to send it; None while no runner holds the session, which is the watchdog's affair."""
         ...
 
-    async def send(self, route: Route, stop: StopClaim) -> bool:
-        """Tell the holder; whether it has the turn."""
+    async def send(self, route: Route, stop: StopClaim) -> Receipt:
+        """Tell the holder."""
+        ...
+
+    async def settle(self, route: Route, stop: StopClaim) -> None:
+        """Make the holder end the turn, which it does not run (F9)."""
         ...
 
 
@@ -92,9 +107,12 @@ class StopDelivery:
         if not await self._store.count(claim):
             return False
         await failpoint("session.deliver_stop.before_send")
-        accepted = await self._adapter.send(route, claim)
-        _log.info("Stop delivered", runner=route.holder, accepted=accepted, **_names(claim))
-        return accepted
+        receipt = await self._adapter.send(route, claim)
+        _log.info("Stop delivered", runner=route.holder, receipt=receipt.value, **_names(claim))
+        # A turn that just ended by itself is not run either, and its runtime is to stay.
+        if receipt is Receipt.NOT_HELD and await self._store.is_open(claim):
+            await self._adapter.settle(route, claim)
+        return receipt is Receipt.TAKEN
 
 
 def _names(stop: StopClaim) -> dict[str, str]:

@@ -12,7 +12,7 @@ from services.common.errors import StartupRefused
 from services.common.logs import get_logger
 from services.session.clients import Leases, Runners
 from services.session.commands import StopClaim
-from services.session.delivery import Route, StopAdapter
+from services.session.delivery import Receipt, Route, StopAdapter
 
 _log: Final = get_logger(__name__)
 
@@ -32,17 +32,20 @@ class DirectDelivery:
         driver = await self._leases.driver(stop.key.resource, timeout=_ANSWER)
         return Route(driver.holder, driver.endpoint) if driver and driver.endpoint else None
 
-    async def send(self, route: Route, stop: StopClaim) -> bool:
-        """See StopAdapter. A holder that does not run the turn has to end it (F9)."""
+    async def send(self, route: Route, stop: StopClaim) -> Receipt:
+        """See StopAdapter."""
         answer = await self._runners.deliver_stop(route.endpoint, stop)
         if answer.result == runner_pb2.DELIVERY_RESULT_ACCEPTED:
-            return True
-        if answer.holder != route.holder:
-            # What it does not run says nothing about the holder, which may still be alive elsewhere.
-            _log.warning("another process answers for a runner", runner=route.holder, answered=answer.holder)
-            return False
-        await self._runners.settle_turn(route.endpoint, stop)
-        return False
+            return Receipt.TAKEN
+        if answer.holder == route.holder:
+            return Receipt.NOT_HELD
+        # What it does not run says nothing about the holder, which may still be alive elsewhere.
+        _log.warning("another process answers for a runner", runner=route.holder, answered=answer.holder)
+        return Receipt.UNKNOWN
+
+    async def settle(self, route: Route, stop: StopClaim) -> None:
+        """See StopAdapter."""
+        await self._runners.settle_turn(route.endpoint, stop.key, stop.turn_id, stop.attempt_id)
 
 
 _ADAPTERS: Final[Mapping[str, Callable[[Leases, Runners], StopAdapter]]] = MappingProxyType(

@@ -99,6 +99,12 @@ def unresolved(message: str, **metadata: str) -> Ending:
     return Ending(TurnState.FAILED, EndReason.BINDING_UNRESOLVED, error)
 
 
+def queue_expired() -> Ending:
+    """FAILED: the turn waited in the queue for longer than it may."""
+    error = _error(EndReason.QUEUE_EXPIRED, "the turn waited in the queue for too long", {})
+    return Ending(TurnState.FAILED, EndReason.QUEUE_EXPIRED, error)
+
+
 def not_begun(window: float, waiting_reason: str) -> Ending:
     """FAILED: no runner began the turn within so many seconds."""
     cause = waiting_reason or "no runner began it"

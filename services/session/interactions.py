@@ -12,10 +12,13 @@ from moorage.common.v1.errors_pb2 import ErrorReason
 
 from services.common.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.common.validation import check_id, check_present, check_size
+from services.session.forms import check_schema, check_values
 
 MAX_QUESTION: Final = 256 * 1024
 _MAX_OPTIONS: Final = 64
 _MAX_OPTION_ID: Final = 1024
+# The kind of the option that goes with a form's values.
+_FILLED_IN: Final = "allow_once"
 
 # Who settled a question, if neither a command nor the end of its turn did.
 CLIENT: Final = "client"
@@ -23,10 +26,11 @@ EXPIRY: Final = "expiry"
 
 
 class InteractionKind(enum.StrEnum):
-    """What kind of answer a question wants; forms cannot be asked yet."""
+    """What kind of answer a question wants."""
 
     PERMISSION = "PERMISSION"
     CHOICE = "CHOICE"
+    FORM = "FORM"
 
 
 class InteractionState(enum.StrEnum):
@@ -58,7 +62,8 @@ class Interaction:
     """An interaction as it is stored; `question` is a serialised moorage.common.v1.InteractionOpened.
 
     `seq` and `turn_seq` are the numbers of the record that opened it. `settled_by` is CLIENT,
-    EXPIRY, the id of a command, or the end reason of the turn.
+    EXPIRY, the id of a standing answer or of a command, or the end reason of the turn.
+    `answer_values` is a JSON object, what was filled in.
     """
 
     project: str
@@ -71,6 +76,7 @@ class Interaction:
     question: bytes
     state: InteractionState
     option_id: str
+    answer_values: str
     settled_by: str
     create_time: datetime
     expire_time: datetime
@@ -99,6 +105,7 @@ class Answer(NamedTuple):
     session_id: str
     interaction_id: str
     option_id: str
+    values: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +118,7 @@ class AnswerClaim:
     interaction_id: str
     state: InteractionState
     option_id: str
+    values: str
     traceparent: str
     attempts: int
 
@@ -122,6 +130,7 @@ class Settlement(NamedTuple):
     state: InteractionState
     settled_by: str
     option_id: str = ""
+    values: str = ""
 
     @property
     def delivered(self) -> bool:
@@ -154,17 +163,29 @@ def check_question(field: str, asked: record_pb2.InteractionOpened) -> Question:
         check_size(f"{options}[{index}].option_id", option.option_id, _MAX_OPTION_ID)
     if len({option.option_id for option in asked.options}) < len(asked.options):
         raise InvalidArgument.of(options, "must have different option_ids")
+    if kind is InteractionKind.FORM:
+        check_schema(f"{field}.schema", asked.schema)
     content = asked.SerializeToString(deterministic=True)
     check_size(field, content, MAX_QUESTION)
     return Question(interaction_id, kind, content)
 
 
-def check_option(stored: Interaction, option_id: str) -> None:
-    """Whether the question may be answered like this now. Raises InteractionNotPending, InvalidArgument."""
+def check_answer(stored: Interaction, answer: Answer) -> str:
+    """The values to store, if the question may be answered like this now.
+
+    Raises InteractionNotPending, InvalidArgument.
+    """
     if stored.state is not InteractionState.PENDING:
         raise not_pending(stored)
-    if option_id not in {option.option_id for option in stored.asked.options}:
-        raise InvalidArgument.of("option_id", f"{option_id[:80]!r} is not one of those offered")
+    asked = stored.asked
+    kind = next((option.kind for option in asked.options if option.option_id == answer.option_id), None)
+    if kind is None:
+        raise InvalidArgument.of("option_id", f"{answer.option_id[:80]!r} is not one of those offered")
+    if stored.kind is InteractionKind.FORM and kind == _FILLED_IN:
+        return check_values("values", asked.schema, answer.values)
+    if answer.values:
+        raise InvalidArgument.of("values", "are not asked for")
+    return ""
 
 
 def not_pending(settled: Interaction) -> InteractionNotPending:
@@ -185,6 +206,6 @@ def _check_kind(field: str, kind: record_pb2.InteractionKind.ValueType) -> Inter
         case record_pb2.INTERACTION_KIND_CHOICE:
             return InteractionKind.CHOICE
         case record_pb2.INTERACTION_KIND_FORM:
-            raise InvalidArgument.of(field, "forms cannot be put to users yet")
+            return InteractionKind.FORM
         case _:
             raise InvalidArgument.of(field, "is required" if not kind else f"{int(kind)} is no kind")

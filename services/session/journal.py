@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from services.fencing.errors import StaleOwner
-from services.session import endings, records
+from services.session import endings, queue, records
 from services.session.endings import Ending
 from services.session.interactions import InteractionState, OpenedQuestion, Question, Settlement
 from services.session.journal_turns import (
@@ -54,24 +54,28 @@ class SessionJournal(Transcript):
 
     Only a token above `begin_above` begins a turn. `asked` are the turns whose pending
     questions are others now, `silenced` those whose answers are not delivered any more;
-    `raised` says whether a higher token was shown.
+    `raised` says whether a higher token was shown. `admitted` are the turns that take the slot
+    in this transaction, `held` says that no turn in the queue interrupts any more.
     """
 
     key: SessionKey
     token: int
     begin_above: int = 0
+    is_open: bool = True
     turns: dict[str, JournalTurn] = field(default_factory=dict)
     endings: list[StoredEnding] = field(default_factory=list)
     opened: list[OpenedQuestion] = field(default_factory=list)
     settlements: list[Settlement] = field(default_factory=list)
     asked: set[str] = field(default_factory=set)
     silenced: set[str] = field(default_factory=set)
+    admitted: list[str] = field(default_factory=list)
     raised: bool = False
+    held: bool = False
 
     @property
     def changed(self) -> bool:
         """Whether there is anything to store."""
-        return self.raised or bool(self.records or self.silenced)
+        return self.raised or self.held or bool(self.records or self.silenced or self.admitted)
 
     def turn(self, turn_id: str) -> JournalTurn:
         """The turn, else TurnNotFound."""
@@ -83,6 +87,33 @@ class SessionJournal(Transcript):
     def in_progress(self) -> JournalTurn | None:
         """The turn that has the session's slot."""
         return next((turn for turn in self.turns.values() if turn.state.in_progress), None)
+
+    @property
+    def queue(self) -> list[JournalTurn]:
+        """The turns that wait for the slot, the next one first."""
+        return queue.in_order(self.turns.values())
+
+    def admit(self, turn: JournalTurn) -> None:
+        """Give the session's slot, which is free, to a turn of the queue."""
+        turn.state, turn.phase, turn.place = TurnState.ADMITTED, TurnPhase.WAITING_FOR_RUNNER, None
+        self.admitted.append(turn.turn_id)
+
+    def hold_queue(self) -> None:
+        """Let the queue wait for COMPLETED or the next StartTurn: nothing in it interrupts any more."""
+        for turn in self.queue:
+            if turn.place is not None and turn.place.interrupt:
+                turn.place.interrupt, self.held = False, True
+
+    def expire_queue(self) -> None:
+        """End what has waited in the queue for too long."""
+        for turn in self.queue:
+            if turn.place is not None and turn.place.expired:
+                self.abandon(turn, endings.queue_expired())
+
+    def clear_queue(self, end_reason: EndReason) -> None:
+        """End whatever waits in the queue, STOPPED."""
+        for turn in self.queue:
+            self._end(turn, endings.as_ordered(endings.NOT_BEGUN, end_reason))
 
     def show(self, token: int, end_reason: EndReason) -> bool:
         """Take a token that a holder shows; False when a higher one has been seen.
@@ -108,6 +139,9 @@ class SessionJournal(Transcript):
         if turn.state is not TurnState.ADMITTED:
             self.require_begun(turn, attempt_id)
             return False
+        if turn_id in self.admitted:
+            # The slot is its own only when this transaction is stored.
+            raise TurnNotBegun(session_id=self.key.session_id, turn_id=turn_id)
         if token <= self.begin_above:
             raise StaleOwner(resource=self.key.resource, token=token, highest=self.begin_above)
         turn.state, turn.phase, turn.token = TurnState.RUNNING, TurnPhase.PREPARING_WORKSPACE, token
@@ -118,7 +152,7 @@ class SessionJournal(Transcript):
     def require_begun(self, turn: JournalTurn, attempt_id: str) -> None:
         """Refuse unless the turn is begun, by this attempt, and has not ended."""
         session_id, turn_id = self.key.session_id, turn.turn_id
-        if turn.state is TurnState.ADMITTED:
+        if turn.state in (TurnState.QUEUED, TurnState.ADMITTED):
             raise TurnNotBegun(session_id=session_id, turn_id=turn_id)
         if not turn.state.in_progress:
             raise TurnEnded(
@@ -196,7 +230,15 @@ class SessionJournal(Transcript):
             self._end(turn, endings.as_ordered(ending, turn.stopped_for))
 
     def stop(self, turn: JournalTurn, command_id: str, end_reason: EndReason) -> None:
-        """Stop a turn in progress: its holder ends it, one without a holder ends here (S5)."""
+        """Stop a turn: its holder ends it, one without a holder ends here (S5).
+
+        What a user stopped is followed by nothing that interrupted it (T2). Of several Stops the
+        first one says why the turn ended.
+        """
+        if end_reason is EndReason.USER_STOP and turn.state.in_progress:
+            self.hold_queue()
+        if turn.stopping:
+            return
         if turn.state.begun:
             turn.stopped_for = end_reason
             self.cancel_pending(turn, command_id)
@@ -216,9 +258,18 @@ class SessionJournal(Transcript):
     def _end(self, turn: JournalTurn, ending: Ending) -> None:
         if turn.state.begun:
             self.cancel_pending(turn, ending.end_reason)
-        turn.state, turn.end_reason = ending.state, ending.end_reason
+        had_slot = turn.state.in_progress
+        turn.state, turn.end_reason, turn.place = ending.state, ending.end_reason, None
         last_seq = self.add_own(turn.turn_id, RecordKind.TURN_ENDED, records.turn_ended(ending))
         self.endings.append(StoredEnding(turn.turn_id, ending, last_seq))
+        if had_slot:
+            self._pass_on(ending.state)
+
+    def _pass_on(self, ended: TurnState) -> None:
+        self.expire_queue()
+        head = queue.next_up(self.queue, ended)
+        if head is not None and self.is_open:
+            self.admit(head)
 
     def _wait_for(self, turn: JournalTurn, pending: list[str]) -> None:
         turn.pending = pending

@@ -43,11 +43,24 @@ class Append:
 
 
 @dataclass(slots=True)
+class QueuePlace:
+    """A place in a session's queue, lowest `order` first.
+
+    `interrupt`: any ending of the turn before admits it. `expired`: it has waited too long.
+    """
+
+    order: int
+    interrupt: bool
+    expired: bool
+
+
+@dataclass(slots=True)
 class JournalTurn:
     """What decides whether a write to a turn is taken.
 
     `stopped_for` is why it will have ended once it is stopped, set while a Stop of it is open;
-    `pending` are the questions that wait for an answer.
+    `pending` are the questions that wait for an answer; `admit_time` and `place`: a turn has
+    either the one or the other, unless it ended in the queue.
     """
 
     turn_id: str
@@ -60,8 +73,9 @@ class JournalTurn:
     prompt_sent: bool
     last_turn_seq: int
     stopped_for: EndReason | None
-    admit_time: datetime
+    admit_time: datetime | None
     pending: list[str]
+    place: QueuePlace | None = None
 
     @property
     def stopping(self) -> bool:

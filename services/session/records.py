@@ -142,6 +142,11 @@ def hash_of(body: bytes) -> bytes:
     return hashlib.sha256(body).digest()
 
 
+def user_message(prompt: bytes) -> record_pb2.RecordBody:
+    """What the user said; `prompt` is a serialised UserMessage."""
+    return record_pb2.RecordBody(user_message=record_pb2.UserMessage.FromString(prompt))
+
+
 def turn_started(runner_id: str, token: int, attempt_id: str) -> record_pb2.RecordBody:
     """A runner began the turn."""
     started = record_pb2.TurnStarted(runner_id=runner_id, token=token, attempt_id=attempt_id)
@@ -155,6 +160,7 @@ def interaction_closed(settlement: Settlement) -> record_pb2.RecordBody:
         outcome=settlement.state.outcome,
         option_id=settlement.option_id,
         settled_by=settlement.settled_by,
+        values=settlement.values,
     )
     return record_pb2.RecordBody(interaction_closed=closed)
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 
 from moorage.session.v1 import journal_pb2, session_pb2
@@ -31,14 +32,17 @@ from services.session.creation import Creation
 from services.session.delivery import StopDelivery
 from services.session.direct import stop_adapter
 from services.session.dispatch import Dispatcher
-from services.session.expiry import InteractionExpiry
+from services.session.expiry import InteractionExpiry, QueueExpiry
 from services.session.limits import LimitDefaults
+from services.session.overdue import Overdue
+from services.session.queue import QueueBounds
 from services.session.servicers.closing import CloseMethods
 from services.session.servicers.commands import CommandMethods
 from services.session.servicers.interactions import InteractionMethods
 from services.session.servicers.journal import JournalServicer
 from services.session.servicers.service import SessionServicer
 from services.session.servicers.sessions import SessionMethods
+from services.session.servicers.standing import StandingMethods
 from services.session.servicers.turns import TurnMethods
 from services.session.servicers.watch import WatchMethods
 from services.session.store.answers import AnswerStore
@@ -50,14 +54,22 @@ from services.session.store.fence import Fence
 from services.session.store.history import HistoryStore
 from services.session.store.interactions import InteractionStore
 from services.session.store.journal import JournalStore
+from services.session.store.overdue import OverdueStore
+from services.session.store.queue import QueueStore
 from services.session.store.records import RecordStore
 from services.session.store.requests import RequestStore
 from services.session.store.sessions import SessionStore
+from services.session.store.standing import StandingStore
+from services.session.store.starting import StartStore
 from services.session.store.stopping import StopStore
+from services.session.store.takeover import TakeoverStore
 from services.session.store.turns import TurnStore
 from services.session.store.views import ViewStore
 from services.session.store.watch import WatchStore
 from services.session.store.writing import Writer
+from services.session.sweep import Sweep
+from services.session.takeover import Takeover
+from services.session.taking import Taker
 from services.session.upkeep import Upkeep
 from services.session.watchdog import Watchdog
 from services.session.watching import Watching
@@ -129,7 +141,11 @@ def build(settings: SessionSettings) -> SessionReplica:
         heartbeat=settings.watch_heartbeat,
         poll=settings.watch_poll,
     )
-    writer = Writer(database, watching.changed)
+
+    def admitted() -> None:
+        dispatcher.wake()
+
+    writer = Writer(database, watching.changed, admitted)
     fence = Fence(verifier)
     journal = JournalStore(
         writer,
@@ -148,22 +164,42 @@ def build(settings: SessionSettings) -> SessionReplica:
         pool=settings.pool,
         window=settings.dispatch_window,
     )
-    watchdog = Watchdog(
-        outbox,
+    taker = Taker(
         journal,
-        leases,
+        workspaces,
         holder,
         clock,
         lease_ttl=settings.service_lease,
+        fence_timeout=settings.fence_timeout,
+        max_clock_skew=settings.max_clock_skew,
+    )
+    takeovers = TakeoverStore(database)
+    watchdog = Watchdog(outbox, leases, taker, clock, interval=settings.watchdog_interval)
+    takeover = Takeover(
+        takeovers,
+        leases,
+        taker,
+        clock,
+        admitted_patience=settings.admitted_patience,
+        close_patience=settings.close_patience,
         interval=settings.watchdog_interval,
     )
+    sweep = Sweep(outbox, takeovers, leases, runners, taker, clock, interval=settings.sweep_interval)
     stops = StopStore(
         writer, clock, patience=settings.stop_budget + settings.stop_kill_after + settings.stop_margin
     )
     delivery = StopDelivery(
         DeliveryStore(database), stop_adapter(settings.stop_delivery, leases, runners), clock
     )
-    closes = CloseStore(database)
+    overdue = Overdue(
+        OverdueStore(database),
+        stops,
+        clock,
+        margin=settings.overrun_margin,
+        interval=settings.sweep_interval,
+        stopping=delivery.wake,
+    )
+    closes = CloseStore(database, writer)
     closer = Closer(
         closes,
         CloseSteps(views, stops, leases, runners, workspaces, clock, stopping=delivery.wake),
@@ -173,13 +209,12 @@ def build(settings: SessionSettings) -> SessionReplica:
     interactions = InteractionStore(database, writer)
     answers = AnswerDelivery(AnswerStore(database), leases, runners, clock)
     expiry = InteractionExpiry(interactions, answers.wake)
+    bounds = QueueBounds(settings.queue_limit, timedelta(seconds=settings.queue_expiry))
+    starts = StartStore(writer, stops, bounds)
+    queue_expiry = QueueExpiry(QueueStore(database, writer))
     commands = CommandStore(database)
     request_upkeep = Upkeep(RequestStore(database).purge, settings.request_id_retention)
     command_upkeep = Upkeep(commands.purge, settings.command_retention)
-
-    def admitted(project: str, session_id: str) -> None:
-        dispatcher.wake()
-        watching.changed(project, session_id)
 
     servicer = SessionServicer(
         SessionMethods(
@@ -191,9 +226,10 @@ def build(settings: SessionSettings) -> SessionReplica:
             default_profile=settings.default_profile,
         ),
         CloseMethods(closes, views, watching, closing=closer.wake),
-        TurnMethods(turns, watching, admitted=admitted),
+        TurnMethods(starts, turns, watching, stopping=delivery.wake),
         CommandMethods(stops, commands, views, watching, clock, stopping=delivery.wake),
         InteractionMethods(interactions, answered=answers.wake),
+        StandingMethods(StandingStore(database, writer)),
         WatchMethods(watching, records),
     )
     journal_servicer = JournalServicer(journal, appender, turns, interactions, HistoryStore(database, fence))
@@ -219,7 +255,11 @@ def build(settings: SessionSettings) -> SessionReplica:
         closer.run,
         answers.run,
         partial(forever, "expiring questions", expiry.step),
+        partial(forever, "expiring queued turns", queue_expiry.step),
         watchdog.run,
+        takeover.run,
+        sweep.run,
+        partial(forever, "stopping turns that exceed their bounds", overdue.step),
         partial(forever, "forgetting request ids", request_upkeep.step),
         partial(forever, "forgetting commands", command_upkeep.step),
     )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from moorage.common.v1.errors_pb2 import ErrorReason
 
 from services.common.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound
-from services.session.turns import Turn
+from services.session.turns import QueuedTurn, Turn
 
 
 class SessionState(enum.StrEnum):
@@ -103,10 +103,11 @@ class SessionChange:
 
 @dataclass(frozen=True, slots=True)
 class SessionView:
-    """A session and its turn in progress, both of one moment."""
+    """A session, its turn in progress and its queue, next turn first, all of one moment."""
 
     session: Session
     turn: Turn | None
+    queue: Sequence[QueuedTurn] = ()
 
 
 def resource_of(project: str, session_id: str) -> str:

@@ -24,6 +24,10 @@ class Transcript:
     records: list[NewRecord] = field(default_factory=list)
     grown: set[str] = field(default_factory=set)
 
+    def first_added(self, turn_id: str) -> int:
+        """The seq of the first record that this transaction adds to a turn."""
+        return next(record.seq for record in self.records if record.turn_id == turn_id)
+
     def add_of_runner(self, turn: JournalTurn, append: Append) -> int:
         """The seq of a runner's new record."""
         turn.last_turn_seq = append.turn_seq

@@ -15,11 +15,12 @@ from services.common.errors import Aborted, AlreadyExists, FailedPrecondition, N
 
 
 class TurnState(enum.StrEnum):
-    """ADMITTED -> RUNNING <-> AWAITING_INPUT -> COMPLETED | STOPPED | FAILED | LOST.
+    """QUEUED -> ADMITTED -> RUNNING <-> AWAITING_INPUT -> COMPLETED | STOPPED | FAILED | LOST.
 
-    ADMITTED also ends at once.
+    A turn starts as QUEUED or ADMITTED; both also end at once.
     """
 
+    QUEUED = "QUEUED"
     ADMITTED = "ADMITTED"
     RUNNING = "RUNNING"
     AWAITING_INPUT = "AWAITING_INPUT"
@@ -37,6 +38,11 @@ class TurnState(enum.StrEnum):
     def begun(self) -> bool:
         """Whether a holder drives a turn in this state: it is ended with a token only."""
         return self in (TurnState.RUNNING, TurnState.AWAITING_INPUT)
+
+    @property
+    def ended(self) -> bool:
+        """Whether a turn in this state never changes any more."""
+        return self in ENDINGS
 
 
 class TurnPhase(enum.StrEnum):
@@ -99,6 +105,14 @@ ENDINGS: Final[Mapping[TurnState, frozenset[EndReason]]] = MappingProxyType(
 )
 
 
+class IfBusy(enum.StrEnum):
+    """What becomes of a turn when another one is in progress (T2)."""
+
+    REJECT = "REJECT"
+    ENQUEUE = "ENQUEUE"
+    INTERRUPT = "INTERRUPT"
+
+
 @dataclass(frozen=True, slots=True)
 class NewTurn:
     """What StartTurn stores; `prompt` is a serialised moorage.common.v1.UserMessage."""
@@ -108,15 +122,18 @@ class NewTurn:
     turn_id: str
     prompt: bytes
     traceparent: str
+    if_busy: IfBusy = IfBusy.REJECT
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn as it is stored; every column. Serialised messages are bytes, absent ones None.
+    """A turn as it is stored. Serialised messages are bytes, absent ones None.
 
     `prompt` is a moorage.common.v1.UserMessage, `observation` a
     moorage.session.v1.RunObservation, `metadata` a moorage.common.v1.RunMetadata, `error`
-    a TurnError, `usage` a TokenUsage. `token`, `attempt_id`, `runner_id` are set by begin.
+    a TurnError, `usage` a TokenUsage. `admit_time` is when it took the session's slot; `token`,
+    `attempt_id`, `runner_id` are set by begin. `queue_position` is 1 for the head of the queue,
+    0 outside of it.
     """
 
     project: str
@@ -152,13 +169,26 @@ class Turn:
     stop_deadline: datetime | None
     pending_interaction_ids: Sequence[str]
     create_time: datetime
+    admit_time: datetime | None
     begin_time: datetime | None
     end_time: datetime | None
+    queue_expire_time: datetime | None
+    queue_position: int = 0
 
     @property
     def stopping(self) -> bool:
         """Whether a Stop of it is open."""
         return self.stop_deadline is not None
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedTurn:
+    """A turn in the queue, as clients see it."""
+
+    turn_id: str
+    create_time: datetime
+    expire_time: datetime
+    interrupt: bool
 
 
 class TurnNotFound(NotFound):

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from datetime import UTC
+from functools import partial
 from typing import Final
 
 from moorage.owner.v1.lease_pb2 import Lease
 
 from services.common.clock import Clock
-from services.common.loops import Failures, forever
-from services.fencing.errors import LeaseHeld
-from services.fencing.loop import LeaseLoop
+from services.common.loops import forever
 from services.session.clients import Leases
-from services.session.journal import SessionKey
+from services.session.once import OncePerKey
 from services.session.store.dispatch import DispatchStore
-from services.session.store.journal import JournalStore
+from services.session.taking import Taker
+from services.session.targets import BegunTurn
+from services.session.turns import EndReason
 
 _SESSIONS: Final = "projects/"
-_LABELS: Final = {"role": "service"}
-_CONCURRENT: Final = 16
+_OPERATOR: Final = "operator"
 _SHORTEST: Final = 0.1
 
 
@@ -28,63 +28,42 @@ class Watchdog:
     """Any number of replicas may run it: whoever gets the lease ends the turn."""
 
     def __init__(
-        self,
-        store: DispatchStore,
-        journal: JournalStore,
-        leases: Leases,
-        loop: LeaseLoop,
-        clock: Clock,
-        *,
-        lease_ttl: float,
-        interval: float,
+        self, store: DispatchStore, leases: Leases, taker: Taker, clock: Clock, *, interval: float
     ) -> None:
-        """`loop` must run; `lease_ttl` and `interval` in seconds, the latter the longest between looks."""
+        """`interval`: the longest between looks, in seconds."""
         self._store = store
-        self._journal = journal
         self._leases = leases
-        self._loop = loop
+        self._taker = taker
         self._clock = clock
-        self._lease_ttl = lease_ttl
         self._interval = interval
-        self._failures = Failures("ending a turn whose holder is gone")
-        self._room = asyncio.Semaphore(_CONCURRENT)
+        self.work: Final = OncePerKey("ending a turn whose holder is gone")
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        step = self._step
-        await forever("watching for lost turns", step, clock=self._clock, longest_delay=self._interval)
+        async with asyncio.TaskGroup() as tasks:
+            step = partial(self._step, tasks)
+            await forever("watching for lost turns", step, clock=self._clock, longest_delay=self._interval)
 
-    async def _step(self) -> float:
+    async def _step(self, tasks: asyncio.TaskGroup) -> float:
         # Turns before leases: a turn begun in between is not in the list, its lease may be.
-        begun = {turn.key for turn in await self._store.begun_turns()}
+        begun = await self._store.begun_turns()
         if not begun:
             return self._interval
         live = {lease.resource: lease for lease in await self._leases.list_live(_SESSIONS)}
-        async with asyncio.TaskGroup() as tasks:
-            for key in begun:
-                if key.resource not in live:
-                    tasks.create_task(self._recover(key))
-        return self._until_next([live[key.resource] for key in begun if key.resource in live])
+        for turn in begun:
+            if turn.key.resource not in live:
+                self.work.start(tasks, turn.key, self._end_lost(turn))
+        return self._until_next(live[turn.key.resource] for turn in begun if turn.key.resource in live)
 
-    async def _recover(self, key: SessionKey) -> None:
-        async with self._room:
-            try:
-                await self._end_lost(key)
-            except Exception as error:  # noqa: BLE001 (logged; the next look finds the turn again)
-                self._failures.report(error)
-            else:
-                self._failures.clear()
+    async def _end_lost(self, turn: BegunTurn) -> None:
+        """Somebody else has it when the holder is back, a new one is there, or another replica is at it."""
+        await self._taker.take(turn, await self._reason(turn), name="watchdog")
 
-    async def _end_lost(self, key: SessionKey) -> None:
-        try:
-            lease = await self._loop.acquire(key.resource, ttl=self._lease_ttl, labels=_LABELS)
-        except LeaseHeld:
-            # Its holder is back, a new one has it, or another replica is at it.
-            return
-        try:
-            await self._journal.show(key, lease.grant)
-        finally:
-            await self._loop.release(lease)
+    async def _reason(self, turn: BegunTurn) -> EndReason:
+        """Why the holder is gone: an operator took the session from it, or it just stopped renewing."""
+        last = await self._leases.get(turn.key.resource)
+        by_operator = last is not None and last.labels.get("role") == _OPERATOR
+        return EndReason.TAKEN_OVER if by_operator else EndReason.LEASE_LOST
 
     def _until_next(self, leases: Iterable[Lease]) -> float:
         """Seconds until the first of these leases could end, by our clock; at most the interval."""

@@ -120,11 +120,13 @@ class Watching:
     ) -> AsyncGenerator[Record | Heartbeat, None]:
         with self._hub.subscribe(key) as subscription:
             page = await self._records.page(*key, after_seq, limit=_PAGE, turn_id=turn_id)
-            spoke = self._clock.boottime()
+            spoke, looked = self._clock.boottime(), after_seq
             while True:
                 for record in page.records:
                     yield record
                     after_seq, spoke = record.seq, self._clock.boottime()
+                # A turn that waits in the queue is not to be looked for among all records each time.
+                looked = after_seq if page.records else page.head_seq
                 subscription.seen = page.head_seq
                 caught_up = not page.records or after_seq >= page.head_seq
                 if caught_up and not self._hub.closed:
@@ -134,7 +136,7 @@ class Watching:
                 if self._clock.boottime() - spoke >= self._heartbeat:
                     yield Heartbeat(page.head_seq, self._clock.now())
                     spoke = self._clock.boottime()
-                page = await self._next(key, after_seq, turn_id, subscription)
+                page = await self._next(key, looked, turn_id, subscription)
 
     async def _next(
         self, key: SessionKey, after_seq: int, turn_id: str | None, subscription: Subscription

@@ -9,10 +9,14 @@ import grpc
 import pytest
 
 from services.common.channels import open_channel
+from services.common.clock import SystemClock
 from services.common.database import Database
+from services.fencing.keys import KeyCache
 from services.session.server import SessionReplica
 from tests.session.clients import Client
 from tests.session.desks import Desk, system_desk
+from tests.session.fake_workspaces import FakeWorkspace, fake_workspace
+from tests.session.leasing import Taker
 from tests.session.places import Places, running_owner, running_session, running_workspace
 
 
@@ -66,3 +70,32 @@ async def desk(database: Database) -> AsyncIterator[Desk]:
     """A journal whose grants the test signs."""
     async with system_desk(database).serving() as desk:
         yield desk
+
+
+@pytest.fixture
+async def owner(owner_address: str) -> AsyncIterator[grpc.aio.Channel]:
+    """To a ready owner."""
+    async with open_channel(owner_address) as channel:
+        yield channel
+
+
+@pytest.fixture
+def taker(owner: grpc.aio.Channel) -> Taker:
+    """Takes leases in anybody's name."""
+    return Taker(owner)
+
+
+@pytest.fixture
+async def leased_desk(database: Database, owner: grpc.aio.Channel) -> AsyncIterator[Desk]:
+    """A journal that takes the owner's grants."""
+    keys = KeyCache(owner, SystemClock())
+    await keys.refresh()
+    async with Desk(database, SystemClock(), owner_keys=keys).serving() as desk:
+        yield desk
+
+
+@pytest.fixture
+async def workspace() -> AsyncIterator[FakeWorkspace]:
+    """A workspace service that records which fences it raises."""
+    async with fake_workspace() as workspace:
+        yield workspace

@@ -41,8 +41,9 @@ from services.session.store.records import RecordStore
 from services.session.store.sessions import SessionStore
 from services.session.store.turns import TurnStore
 from services.session.store.writing import Writer
-from services.session.turns import Turn
+from services.session.turns import IfBusy, Turn
 from tests.session import samples
+from tests.session.starts import Starter
 
 if TYPE_CHECKING:
     from moorage.session.v1.journal_pb2_grpc import JournalServiceAsyncStub
@@ -79,12 +80,13 @@ class Desk:
     owner_keys: KeySource | None = None
     interaction_timeout: float = 3600.0
     changed: list[SessionKey] = field(default_factory=list)
+    admissions: list[str] = field(default_factory=list)
     listeners: list[Callable[[str, str], None]] = field(default_factory=list)
     channel: grpc.aio.Channel = field(init=False)
     appending: asyncio.Task[None] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.writer = Writer(self.database, self._on_changed)
+        self.writer = Writer(self.database, self._on_changed, self._on_admitted)
         self.fence = Fence(GrantVerifier(self.owner_keys or self.keys, self.clock))
         self.journal = JournalStore(
             self.writer,
@@ -96,7 +98,11 @@ class Desk:
         self.interactions = InteractionStore(self.database, self.writer)
         self.appender = Appender(self.journal)
         self.turns = TurnStore(self.database)
+        self.starter = Starter(self.database, self.writer)
         self.records = RecordStore(self.database)
+
+    def _on_admitted(self) -> None:
+        self.admissions.append("admitted")
 
     def _on_changed(self, project: str, session_id: str) -> None:
         self.changed.append(SessionKey(project, session_id))
@@ -127,10 +133,19 @@ class Desk:
         key = RequestKey(project, "", "CreateSession", "", b"")
         await SessionStore(self.database).create(samples.new_session(session_id, project=project), key)
 
-    async def turn(self, turn_id: str = "t1", session_id: str = "s1", *, project: str = "default") -> Turn:
-        """Admit a turn."""
-        key = RequestKey(project, session_id, "StartTurn", "", b"")
-        return await self.turns.start(samples.new_turn(turn_id, session_id, project=project), key)
+    async def turn(
+        self,
+        turn_id: str = "t1",
+        session_id: str = "s1",
+        *,
+        project: str = "default",
+        if_busy: IfBusy = IfBusy.REJECT,
+        request_id: str = "",
+    ) -> Turn:
+        """Start a turn; as it stands then."""
+        key = RequestKey(project, session_id, "StartTurn", request_id, f"{turn_id} {if_busy}".encode())
+        draft = replace(samples.new_turn(turn_id, session_id, project=project), if_busy=if_busy)
+        return await self.starter.start(draft, key)
 
     async def read_turn(
         self, turn_id: str = "t1", session_id: str = "s1", *, project: str = "default"

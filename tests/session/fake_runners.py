@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -15,6 +16,7 @@ Act = Callable[[runner_pb2.DispatchTurnRequest], Awaitable[None]]
 
 AnswerAct = Callable[[runner_pb2.DeliverAnswerRequest], Awaitable[None]]
 StopAct = Callable[[runner_pb2.DeliverStopRequest], Awaitable[None]]
+ListAct = Callable[[], Awaitable[None]]
 EndAct = Callable[[runner_pb2.EndRuntimeRequest], Awaitable[None]]
 
 ACCEPTED = runner_pb2.DISPATCH_RESULT_ACCEPTED
@@ -26,7 +28,9 @@ class FakeRunner(RunnerServiceServicer):
     It answers `answer_result` to answers, after `answer_act`; `answers` and `answer_traceparents`
     have an entry for each of them. It answers `stop_result` to Stops, after `stop_act`; `stops`
     and `stop_traceparents` have an entry for each of them, `settled` one for each SettleTurn,
-    `ends` one for each EndRuntime, which is answered after `end_act`.
+    `ends` one for each EndRuntime, which is answered after `end_act`. It executes `executions`,
+    as it says after `list_act`, and answers `settle_result` to SettleTurn; `listed` counts how
+    often it was asked, which is in vain while it `hangs`.
     """
 
     def __init__(self, name: str) -> None:
@@ -38,6 +42,11 @@ class FakeRunner(RunnerServiceServicer):
         self.stops: list[runner_pb2.DeliverStopRequest] = []
         self.stop_traceparents: list[str] = []
         self.settled: list[runner_pb2.SettleTurnRequest] = []
+        self.settle_result = runner_pb2.DELIVERY_RESULT_ACCEPTED
+        self.executions: list[runner_pb2.Execution] = []
+        self.list_act: ListAct | None = None
+        self.listed = 0
+        self.hangs = False
         self.end_act: EndAct | None = None
         self.ends: list[runner_pb2.EndRuntimeRequest] = []
         self.answer_result = runner_pb2.DELIVERY_RESULT_ACCEPTED
@@ -88,7 +97,7 @@ class FakeRunner(RunnerServiceServicer):
         self, request: runner_pb2.SettleTurnRequest, context: Context
     ) -> runner_pb2.SettleTurnResponse:
         self.settled.append(request)
-        return runner_pb2.SettleTurnResponse(result=runner_pb2.DELIVERY_RESULT_ACCEPTED, holder=self.holder)
+        return runner_pb2.SettleTurnResponse(result=self.settle_result, holder=self.holder)
 
     async def EndRuntime(
         self, request: runner_pb2.EndRuntimeRequest, context: Context
@@ -98,10 +107,19 @@ class FakeRunner(RunnerServiceServicer):
             await self.end_act(request)
         return runner_pb2.EndRuntimeResponse(ended=True)
 
+    async def Drain(self, request: runner_pb2.DrainRequest, context: Context) -> runner_pb2.DrainResponse:
+        self.result = runner_pb2.DISPATCH_RESULT_DRAINING
+        return runner_pb2.DrainResponse(holder=self.holder)
+
     async def ListExecutions(
         self, request: runner_pb2.ListExecutionsRequest, context: Context
     ) -> runner_pb2.ListExecutionsResponse:
-        return runner_pb2.ListExecutionsResponse(holder=self.holder)
+        self.listed += 1
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.list_act is not None:
+            await self.list_act()
+        return runner_pb2.ListExecutionsResponse(holder=self.holder, executions=self.executions)
 
 
 @contextlib.asynccontextmanager

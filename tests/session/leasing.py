@@ -24,10 +24,18 @@ class Taker:
         self._stub: LeaseServiceAsyncStub = LeaseServiceStub(owner)
 
     async def session(
-        self, session_id: str, holder: str, *, endpoint: str = "", role: str = "runner", ttl: float = LONG
+        self,
+        session_id: str,
+        holder: str,
+        *,
+        endpoint: str = "",
+        role: str = "runner",
+        ttl: float = LONG,
+        takeover_token: int = 0,
     ) -> lease_pb2.AcquireLeaseResponse:
         """The lease of a session of the project `default`."""
-        return await self._take(resource_of("default", session_id), holder, endpoint, {"role": role}, ttl)
+        resource = resource_of("default", session_id)
+        return await self._take(resource, holder, endpoint, {"role": role}, ttl, takeover_token)
 
     async def runner(
         self,
@@ -55,11 +63,22 @@ class Taker:
         return (await self._stub.GetLease(request)).lease
 
     async def _take(
-        self, resource: str, holder: str, endpoint: str, labels: dict[str, str], ttl: float
+        self,
+        resource: str,
+        holder: str,
+        endpoint: str,
+        labels: dict[str, str],
+        ttl: float,
+        takeover_token: int = 0,
     ) -> lease_pb2.AcquireLeaseResponse:
         lasts = Duration()
         lasts.FromMilliseconds(round(ttl * 1000))
         request = lease_pb2.AcquireLeaseRequest(
-            resource=resource, holder=holder, endpoint=endpoint, labels=labels, ttl=lasts
+            resource=resource,
+            holder=holder,
+            endpoint=endpoint,
+            labels=labels,
+            ttl=lasts,
+            takeover_token=takeover_token,
         )
         return await self._stub.AcquireLease(request)

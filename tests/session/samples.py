@@ -97,7 +97,9 @@ def turn(**changes: object) -> Turn:
         stop_deadline=None,
         pending_interaction_ids=[],
         create_time=TIME,
+        admit_time=TIME,
         begin_time=TIME,
         end_time=None,
+        queue_expire_time=None,
     )
     return replace(begun, **changes)  # type: ignore[arg-type]

@@ -15,10 +15,10 @@ from services.session.interactions import InteractionNotPending, InteractionStat
 from services.session.journal import SessionKey
 from services.session.requests import RequestIdReused
 from services.session.store.interactions import InteractionStore
-from services.session.store.writing import Writer
 from services.session.turns import TurnState
 from tests.session.desks import Desk, Holder
 from tests.session.questions import answer, check_told, closings, read, run_out, undelivered
+from tests.session.starts import writer_of
 from tests.session.stops import stop
 from tests.session.tables import counts
 
@@ -146,7 +146,7 @@ async def test_a_session_that_cannot_be_changed_holds_up_the_expiry_of_no_other(
     hasty = database_settings.model_copy(update={"database_statement_timeout": 0.2})
     async with desk.database.transaction() as connection, Database(hasty) as database:
         await connection.execute("SELECT FROM session.sessions WHERE session_id = 's1' FOR UPDATE")
-        store = InteractionStore(database, Writer(database, lambda *_: None))
+        store = InteractionStore(database, writer_of(database))
         assert await InteractionExpiry(store, lambda: None).step() == 1.0
     assert (await read(desk, "q1", "s1")).state is InteractionState.PENDING
     assert (await read(desk, "q1", "s2")).state is InteractionState.EXPIRED

@@ -15,6 +15,7 @@ from services.session.store.closing import CloseStore
 from services.session.store.views import ViewStore
 from tests.session import samples
 from tests.session.desks import Desk
+from tests.session.starts import writer_of
 
 KEY = SessionKey("default", "s1")
 HOLD = 60.0
@@ -22,7 +23,7 @@ HOLD = 60.0
 
 @pytest.fixture
 def store(database: Database) -> CloseStore:
-    return CloseStore(database)
+    return CloseStore(database, writer_of(database))
 
 
 async def close(store: CloseStore, session_id: str = "s1") -> None:

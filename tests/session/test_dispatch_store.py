@@ -78,6 +78,6 @@ async def test_the_next_claim_is_never_after_the_window(desk: Desk, database_url
     (claim,) = await store.claim(10, hold=50.0, window=2.0)
     await store.postpone(claim, 50.0, "waits", window=2.0)
     left = await fetch_value(
-        database_url, "SELECT extract(epoch FROM dispatch_time - create_time)::float8 FROM session.turns"
+        database_url, "SELECT extract(epoch FROM dispatch_time - admit_time)::float8 FROM session.turns"
     )
     assert left == pytest.approx(2.0)

@@ -100,6 +100,24 @@ async def test_the_next_turn_knows_the_native_session_of_the_last_one_that_had_o
         await replace(holder, turn_id=turn_id).finish()
 
 
+async def test_a_token_that_is_about_to_be_taken_over_begins_no_more_turns(
+    desk: Desk, database_url: str
+) -> None:
+    holder = await desk.begun(token=7)
+    await execute(database_url, "UPDATE session.sessions SET begin_above = 7")
+    # What it has begun goes on, and was begun for a repeated call as well.
+    await holder.begin()
+    await holder.append(1)
+    await holder.finish(last_turn_seq=1)
+    await desk.turn("t2")
+    with pytest.raises(MoorageError) as refusal:
+        await replace(holder, turn_id="t2").begin()
+    assert (refusal.value.reason_name, refusal.value.metadata["highest"]) == ("STALE_OWNER", "7")
+    assert (await desk.read_turn("t2")).state is TurnState.ADMITTED
+    await desk.holder(token=8, turn_id="t2").begin()
+    assert (await desk.read_turn("t2")).token == 8
+
+
 async def test_a_turn_whose_binding_became_unreadable_ends_clearly(desk: Desk, database_url: str) -> None:
     await desk.session()
     await desk.turn()

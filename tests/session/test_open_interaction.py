@@ -172,7 +172,7 @@ async def test_a_turn_that_is_being_stopped_asks_nothing_more(desk: Desk) -> Non
     [
         ("interaction.interaction_id", {"interaction_id": "a b"}),
         ("interaction.kind", {"kind": record_pb2.INTERACTION_KIND_UNSPECIFIED}),
-        ("interaction.kind", {"kind": record_pb2.INTERACTION_KIND_FORM}),
+        ("interaction.schema", {"kind": record_pb2.INTERACTION_KIND_FORM}),
         ("interaction.kind", {"kind": 99}),
         ("interaction.options", {"options": []}),
         ("interaction.options", {"options": [record_pb2.InteractionOption(option_id="a")] * 2}),

@@ -175,6 +175,28 @@ async def test_a_holder_that_does_not_run_the_turn_has_to_end_it(
     assert (stored.state, stored.outcome) == ("APPLIED", "LOST")
 
 
+async def test_a_turn_that_just_ended_by_itself_keeps_its_runtime(
+    desk: Desk, owner: grpc.aio.Channel, runner: FakeRunner
+) -> None:
+    """The holder does not run it, and has not to end what it left."""
+    holder = await desk.begun()
+    runner.stop_result = NOT_HELD
+
+    async def end(_: runner_pb2.DeliverStopRequest) -> None:
+        await holder.finish(runtime_after=turn_pb2.RUNTIME_AFTER_WARM)
+
+    runner.stop_act = end
+    command = await stop(desk, "t1")
+    async with Channels() as channels:
+        adapter = stop_adapter("direct", Leases(owner), Runners(channels))
+        delivery = StopDelivery(DeliveryStore(desk.database), adapter, SystemClock())
+        (claim,) = await delivery.claim(10)
+        await delivery.handle(claim)
+    assert len(runner.stops) == 1
+    assert not runner.settled
+    assert (await read(desk, command.command_id)).outcome == "NOT_RUNNING"
+
+
 async def test_what_another_process_at_the_endpoint_does_not_run_says_nothing(
     desk: Desk, owner: grpc.aio.Channel, runner: FakeRunner
 ) -> None:

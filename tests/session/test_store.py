@@ -18,11 +18,11 @@ from services.session.sessions import SessionAlreadyExists, SessionNotFound
 from services.session.store.records import RecordStore
 from services.session.store.requests import RequestStore
 from services.session.store.sessions import SessionStore
-from services.session.store.turns import TurnStore
 from services.session.turns import TurnAlreadyExists, TurnInProgress, TurnState
 from services.session.upkeep import Upkeep
 from tests.conditions import eventually
 from tests.session import samples
+from tests.session.starts import Starter, starter
 from tests.session.tables import counts
 
 
@@ -40,9 +40,9 @@ async def sessions(database: Database) -> SessionStore:
 
 
 @pytest.fixture
-async def turns(database: Database, sessions: SessionStore) -> TurnStore:
+async def turns(database: Database, sessions: SessionStore) -> Starter:
     await sessions.create(samples.new_session(), creating())
-    return TurnStore(database)
+    return starter(database)
 
 
 async def end(database_url: str, turn_id: str = "t1") -> None:
@@ -69,7 +69,7 @@ async def test_projects_do_not_see_each_other(sessions: SessionStore, database: 
     await sessions.create(samples.new_session(), creating())
     await sessions.create(samples.new_session(project="other"), replace(creating(), project="other"))
     with pytest.raises(SessionNotFound):
-        await TurnStore(database).start(samples.new_turn(project="third"), key())
+        await starter(database).start(samples.new_turn(project="third"), key())
 
 
 async def test_the_same_request_id_makes_one_session(sessions: SessionStore) -> None:
@@ -87,7 +87,7 @@ async def test_a_request_id_with_other_content_is_refused(sessions: SessionStore
         await sessions.find_repeated(creating("r1", "two"), "s2")
 
 
-async def test_request_ids_of_other_calls_are_not_confused(sessions: SessionStore, turns: TurnStore) -> None:
+async def test_request_ids_of_other_calls_are_not_confused(sessions: SessionStore, turns: Starter) -> None:
     await turns.start(samples.new_turn(), key("r1"))
     await sessions.create(samples.new_session("s2"), creating("r1"))
     other = await turns.start(samples.new_turn("t1", "s2"), key("r1", scope="s2"))
@@ -126,7 +126,7 @@ async def blocked(database: Database) -> None:
     await eventually(waits)
 
 
-async def test_an_admitted_turn_has_its_message_as_first_record(turns: TurnStore, database: Database) -> None:
+async def test_an_admitted_turn_has_its_message_as_first_record(turns: Starter, database: Database) -> None:
     turn = await turns.start(samples.new_turn(), key())
     assert (turn.state, turn.number, turn.first_seq, turn.previous_turn_id) == (TurnState.ADMITTED, 1, 1, "")
     assert turn.traceparent == samples.TRACEPARENT
@@ -138,7 +138,7 @@ async def test_an_admitted_turn_has_its_message_as_first_record(turns: TurnStore
     assert body.user_message.SerializeToString() == samples.prompt()
 
 
-async def test_turns_follow_each_other(turns: TurnStore, database_url: str) -> None:
+async def test_turns_follow_each_other(turns: Starter, database_url: str) -> None:
     await turns.start(samples.new_turn("t1"), key())
     await end(database_url, "t1")
     second = await turns.start(samples.new_turn("t2"), key())
@@ -146,7 +146,7 @@ async def test_turns_follow_each_other(turns: TurnStore, database_url: str) -> N
 
 
 async def test_a_busy_session_names_its_turn_and_nothing_is_written(
-    turns: TurnStore, database_url: str
+    turns: Starter, database_url: str
 ) -> None:
     await turns.start(samples.new_turn("t1"), key())
     before = await counts(database_url)
@@ -164,7 +164,7 @@ async def test_a_busy_session_names_its_turn_and_nothing_is_written(
     assert (await turns.start(samples.new_turn("t2"), key("r1"))).turn_id == "t2"
 
 
-async def test_a_turn_id_is_used_once(turns: TurnStore, database_url: str) -> None:
+async def test_a_turn_id_is_used_once(turns: Starter, database_url: str) -> None:
     await turns.start(samples.new_turn("t1"), key())
     for _ in range(2):
         before = await counts(database_url)
@@ -174,7 +174,7 @@ async def test_a_turn_id_is_used_once(turns: TurnStore, database_url: str) -> No
         await end(database_url)
 
 
-async def test_a_repeated_start_reads_the_turn_as_it_is_now(turns: TurnStore, database_url: str) -> None:
+async def test_a_repeated_start_reads_the_turn_as_it_is_now(turns: Starter, database_url: str) -> None:
     first = await turns.start(samples.new_turn("t1"), key("r1"))
     again = await turns.start(samples.new_turn("t9"), key("r1"))
     assert again == first
@@ -184,15 +184,16 @@ async def test_a_repeated_start_reads_the_turn_as_it_is_now(turns: TurnStore, da
 
 
 async def test_a_slot_taken_without_the_lock_is_seen_all_the_same(
-    turns: TurnStore, database: Database, database_url: str
+    turns: Starter, database: Database, database_url: str
 ) -> None:
     intruder = await asyncpg.connect(database_url)
     transaction = intruder.transaction()
     await transaction.start()
     await intruder.execute(
         """
-        INSERT INTO session.turns (project, session_id, turn_id, number, state, phase, prompt)
-        VALUES ('default', 's1', 'intruder', 1, 'ADMITTED', 'WAITING_FOR_RUNNER', '')
+        INSERT INTO session.turns (project, session_id, turn_id, number, state, phase, prompt,
+            admit_time)
+        VALUES ('default', 's1', 'intruder', 1, 'ADMITTED', 'WAITING_FOR_RUNNER', '', clock_timestamp())
         """
     )
     starting = asyncio.create_task(turns.start(samples.new_turn("t1"), key()))
@@ -204,7 +205,7 @@ async def test_a_slot_taken_without_the_lock_is_seen_all_the_same(
     assert refusal.value.metadata["turn_id"] == "intruder"
 
 
-async def test_a_session_of_unknown_binding_takes_no_turn(turns: TurnStore, database_url: str) -> None:
+async def test_a_session_of_unknown_binding_takes_no_turn(turns: Starter, database_url: str) -> None:
     connection = await asyncpg.connect(database_url)
     await connection.execute("UPDATE session.sessions SET binding_kind = 'orbital'")
     await connection.close()
@@ -215,7 +216,7 @@ async def test_a_session_of_unknown_binding_takes_no_turn(turns: TurnStore, data
 
 
 async def test_request_ids_are_forgotten_when_they_are_old(
-    turns: TurnStore, database: Database, database_url: str
+    turns: Starter, database: Database, database_url: str
 ) -> None:
     await turns.start(samples.new_turn("t1"), key("old"))
     await end(database_url)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import UTC, timedelta
+from datetime import timedelta
 
 import grpc
 import pytest
@@ -15,10 +14,8 @@ from moorage.owner.v1 import lease_pb2
 
 from services.common.channels import open_channel
 from services.common.clock import SystemClock
-from services.common.database import Database
 from services.common.errors import MoorageError
-from services.fencing.keys import KeyCache
-from services.fencing.loop import LeaseLoop, mint_holder
+from services.fencing.loop import LeaseLoop
 from services.session.clients import Leases
 from services.session.store.dispatch import DispatchStore
 from services.session.turns import EndReason, TurnState
@@ -26,76 +23,40 @@ from services.session.watchdog import Watchdog
 from tests.conditions import eventually
 from tests.databases import execute
 from tests.session.desks import Desk, Holder
+from tests.session.fake_workspaces import FakeWorkspace
 from tests.session.leasing import Taker
 from tests.session.places import NOWHERE
+from tests.session.takings import at_work, end_of, held, is_over, taking
 
 TTL = 2.0
 
 
-@pytest.fixture
-async def owner(owner_address: str) -> AsyncIterator[grpc.aio.Channel]:
-    async with open_channel(owner_address) as channel:
-        yield channel
-
-
-@pytest.fixture
-def taker(owner: grpc.aio.Channel) -> Taker:
-    return Taker(owner)
-
-
-@pytest.fixture
-async def leased_desk(database: Database, owner: grpc.aio.Channel) -> AsyncIterator[Desk]:
-    """A journal that takes the owner's grants."""
-    keys = KeyCache(owner, SystemClock())
-    await keys.refresh()
-    async with Desk(database, SystemClock(), owner_keys=keys).serving() as desk:
-        yield desk
-
-
 @contextlib.asynccontextmanager
 async def watching(
-    desk: Desk, owner: grpc.aio.Channel, *, leases: grpc.aio.Channel | None = None
-) -> AsyncIterator[Watchdog]:
+    desk: Desk, owner: grpc.aio.Channel, workspace: FakeWorkspace, *, leases: grpc.aio.Channel | None = None
+) -> AsyncIterator[tuple[Watchdog, LeaseLoop]]:
     """A replica's watchdog at work; `leases` is where it reads them."""
-    loop = LeaseLoop(mint_holder("session"), owner, SystemClock())
-    watchdog = Watchdog(
-        DispatchStore(desk.database),
-        desk.journal,
-        Leases(leases or owner),
-        loop,
-        SystemClock(),
-        lease_ttl=5.0,
-        interval=2.0,
-    )
-    tasks = [asyncio.create_task(loop.run()), asyncio.create_task(watchdog.run())]
-    try:
-        yield watchdog
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+    async with taking(desk, owner, workspace) as (taker, loop):
+        watchdog = Watchdog(
+            DispatchStore(desk.database), Leases(leases or owner), taker, SystemClock(), interval=2.0
+        )
+        async with at_work(watchdog.run()):
+            yield watchdog, loop
 
 
 async def begun(
-    desk: Desk, taker: Taker, session_id: str = "s1", *, name: str = "runner/1", ttl: float = TTL
+    desk: Desk, taker: Taker, session_id: str = "s1", *, ttl: float = TTL
 ) -> tuple[Holder, lease_pb2.Lease]:
     """A turn begun under a lease that nobody renews."""
-    await desk.session(session_id)
-    await desk.turn("t1", session_id)
-    answer = await taker.session(session_id, name, ttl=ttl)
-    holder = desk.holder(session_id, shown=answer.grant, token=answer.lease.token, name=name)
+    holder, lease = await held(desk, taker, session_id, ttl=ttl)
     await holder.begin()
-    return holder, answer.lease
-
-
-async def is_over(desk: Desk, session_id: str = "s1") -> bool:
-    return not (await desk.read_turn(session_id=session_id)).state.in_progress
+    return holder, lease
 
 
 async def test_a_turn_without_a_live_holder_is_lost_soon_after_its_lease(
-    leased_desk: Desk, owner: grpc.aio.Channel, taker: Taker
+    leased_desk: Desk, owner: grpc.aio.Channel, taker: Taker, workspace: FakeWorkspace
 ) -> None:
-    async with watching(leased_desk, owner) as watchdog:
+    async with watching(leased_desk, owner, workspace) as (_, loop):
         holder, lease = await begun(leased_desk, taker)
         await holder.append(1)
         await eventually(lambda: is_over(leased_desk))
@@ -106,7 +67,7 @@ async def test_a_turn_without_a_live_holder_is_lost_soon_after_its_lease(
             lease.token,
         )
         assert turn.end_time is not None
-        late = turn.end_time - lease.expire_time.ToDatetime(tzinfo=UTC)
+        late = turn.end_time - end_of(lease)
         assert timedelta(0) <= late < timedelta(seconds=3)
         error, ended = (await leased_desk.transcript())[-2:]
         assert (error.record_id, ended.record_id) == ("t1/error", "t1/turn_ended")
@@ -114,7 +75,7 @@ async def test_a_turn_without_a_live_holder_is_lost_soon_after_its_lease(
         assert (told.code, told.metadata["runner_id"]) == ("LEASE_LOST", "runner/1")
         stored = await leased_desk.token()
         assert stored > lease.token
-        await eventually(lambda: not watchdog._loop.leases)
+        await eventually(lambda: not loop.leases)
         after = await taker.read("s1")
         assert (after.live, after.token, after.labels["role"]) == (False, stored, "service")
     with pytest.raises(MoorageError) as refusal:
@@ -125,23 +86,25 @@ async def test_a_turn_without_a_live_holder_is_lost_soon_after_its_lease(
     await leased_desk.holder(shown=again.grant, turn_id="t2").begin()
 
 
-async def test_a_live_holder_keeps_its_turn(leased_desk: Desk, owner: grpc.aio.Channel, taker: Taker) -> None:
+async def test_a_live_holder_keeps_its_turn(
+    leased_desk: Desk, owner: grpc.aio.Channel, taker: Taker, workspace: FakeWorkspace
+) -> None:
     holder, lease = await begun(leased_desk, taker, ttl=600.0)
     await begun(leased_desk, taker, "gone")
-    async with watching(leased_desk, owner):
+    async with watching(leased_desk, owner, workspace):
         await eventually(lambda: is_over(leased_desk, "gone"))
     assert await leased_desk.token() == lease.token
     await holder.finish()
 
 
 async def test_whoever_holds_the_lease_by_now_is_left_alone(
-    leased_desk: Desk, owner: grpc.aio.Channel, taker: Taker
+    leased_desk: Desk, owner: grpc.aio.Channel, taker: Taker, workspace: FakeWorkspace
 ) -> None:
     _, lease = await begun(leased_desk, taker)
     await eventually(lambda: is_free(taker))
     answer = await taker.session("s1", "runner/2")
     await begun(leased_desk, taker, "gone")
-    async with watching(leased_desk, owner):
+    async with watching(leased_desk, owner, workspace):
         await eventually(lambda: is_over(leased_desk, "gone"))
     assert (await leased_desk.read_turn()).state is TurnState.RUNNING
     assert await leased_desk.token() == lease.token
@@ -156,14 +119,14 @@ async def is_free(taker: Taker) -> bool:
 
 
 async def test_several_watchdogs_end_a_turn_once(
-    leased_desk: Desk, owner: grpc.aio.Channel, taker: Taker
+    leased_desk: Desk, owner: grpc.aio.Channel, taker: Taker, workspace: FakeWorkspace
 ) -> None:
     for number in range(10):
         await begun(leased_desk, taker, f"s{number}")
     async with (
-        watching(leased_desk, owner),
-        watching(leased_desk, owner),
-        watching(leased_desk, owner),
+        watching(leased_desk, owner, workspace),
+        watching(leased_desk, owner, workspace),
+        watching(leased_desk, owner, workspace),
     ):
         for number in range(10):
             await eventually(lambda number=number: is_over(leased_desk, f"s{number}"))  # type: ignore[misc]
@@ -173,38 +136,38 @@ async def test_several_watchdogs_end_a_turn_once(
 
 
 async def test_an_admitted_turn_is_none_of_its_business(
-    leased_desk: Desk, owner: grpc.aio.Channel, taker: Taker
+    leased_desk: Desk, owner: grpc.aio.Channel, taker: Taker, workspace: FakeWorkspace
 ) -> None:
     await leased_desk.session("waiting")
     await leased_desk.turn("t1", "waiting")
     await begun(leased_desk, taker)
-    async with watching(leased_desk, owner):
+    async with watching(leased_desk, owner, workspace):
         await eventually(lambda: is_over(leased_desk))
     assert (await leased_desk.read_turn(session_id="waiting")).state is TurnState.ADMITTED
 
 
 async def test_while_owner_is_away_nothing_is_lost(
-    leased_desk: Desk, owner: grpc.aio.Channel, taker: Taker
+    leased_desk: Desk, owner: grpc.aio.Channel, taker: Taker, workspace: FakeWorkspace
 ) -> None:
     await begun(leased_desk, taker)
     async with open_channel(NOWHERE) as nowhere:
-        async with watching(leased_desk, owner, leases=nowhere):
+        async with watching(leased_desk, owner, workspace, leases=nowhere):
             await eventually(lambda: is_free(taker))
             assert not await is_over(leased_desk)
-        async with watching(leased_desk, nowhere, leases=owner) as watchdog:
-            await eventually(lambda: watchdog._failures.count > 0)
+        async with watching(leased_desk, nowhere, workspace, leases=owner) as (watchdog, _):
+            await eventually(lambda: watchdog.work.failures > 0)
             assert not await is_over(leased_desk)
-    async with watching(leased_desk, owner):
+    async with watching(leased_desk, owner, workspace):
         await eventually(lambda: is_over(leased_desk))
 
 
 async def test_what_could_not_be_written_is_tried_again_and_the_lease_given_back(
-    leased_desk: Desk, owner: grpc.aio.Channel, taker: Taker, database_url: str
+    leased_desk: Desk, owner: grpc.aio.Channel, taker: Taker, workspace: FakeWorkspace, database_url: str
 ) -> None:
     await begun(leased_desk, taker)
     first = await taker.read("s1")
     await execute(database_url, "ALTER TABLE session.records ADD CONSTRAINT no_end CHECK (kind <> 'error')")
-    async with watching(leased_desk, owner):
+    async with watching(leased_desk, owner, workspace):
 
         async def tried_twice() -> bool:
             lease = await taker.read("s1")
@@ -214,3 +177,47 @@ async def test_what_could_not_be_written_is_tried_again_and_the_lease_given_back
         assert await leased_desk.token() == first.token
         await execute(database_url, "ALTER TABLE session.records DROP CONSTRAINT no_end")
         await eventually(lambda: is_over(leased_desk))
+
+
+async def test_the_workspace_is_fenced_before_the_turn_has_ended(
+    leased_desk: Desk, owner: grpc.aio.Channel, taker: Taker, workspace: FakeWorkspace
+) -> None:
+    _, lease = await begun(leased_desk, taker)
+    workspace.out_of_order = True
+    async with watching(leased_desk, owner, workspace):
+        await eventually(lambda: bool(workspace.claims))
+        assert not await is_over(leased_desk)
+        workspace.out_of_order = False
+        await eventually(lambda: is_over(leased_desk))
+    assert workspace.raised == ["ws_s1"]
+    assert workspace.claims[-1] == ("ws_s1", lease.token + 1, "")
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+async def test_a_workspace_that_cannot_be_asked_does_not_keep_a_turn_whose_lease_has_ended(
+    leased_desk: Desk, owner: grpc.aio.Channel, taker: Taker, workspace: FakeWorkspace, hangs: bool
+) -> None:
+    workspace.hangs, workspace.out_of_order = hangs, True
+    await begun(leased_desk, taker)
+    await begun(leased_desk, taker, "s2")
+    async with watching(leased_desk, owner, workspace):
+        await eventually(lambda: is_over(leased_desk))
+        await eventually(lambda: is_over(leased_desk, "s2"))
+    assert not workspace.raised
+    assert (await leased_desk.read_turn()).end_reason is EndReason.LEASE_LOST
+
+
+async def test_a_turn_whose_session_an_operator_took_says_so(
+    leased_desk: Desk, owner: grpc.aio.Channel, taker: Taker, workspace: FakeWorkspace
+) -> None:
+    _, lease = await begun(leased_desk, taker, ttl=3.0)
+    taken = await taker.session("s1", "operator/1", role="operator", ttl=TTL, takeover_token=lease.token)
+    assert taken.lease.token == lease.token + 1
+    workspace.out_of_order = True
+    async with watching(leased_desk, owner, workspace):
+        await eventually(lambda: is_over(leased_desk))
+    turn = await leased_desk.read_turn()
+    assert (turn.state, turn.end_reason) == (TurnState.LOST, EndReason.TAKEN_OVER)
+    # Unfenced, as long as the grant that was replaced may be good.
+    assert turn.end_time is not None
+    assert turn.end_time >= end_of(lease)

@@ -9,9 +9,10 @@ from moorage.session.v1 import session_pb2
 
 from services.common.clock import Clock
 from services.common.logs import bind
+from services.common.pages import page_size
 from services.common.telemetry import current_traceparent
 from services.common.validation import check_id, check_request_id, mint_id
-from services.session import convert
+from services.session import convert, newest
 from services.session.commands import Command, StopDraft
 from services.session.journal import SessionKey
 from services.session.requests import key_of
@@ -73,6 +74,23 @@ class CommandMethods:
         seconds = waiting_time(remaining) if request.wait else 0.0
         command = await self._watching.wait_for(key, read, _is_settled, seconds)
         return session_pb2.GetCommandResponse(command=convert.command(command))
+
+    async def list_newest(
+        self, project: str, request: session_pb2.ListCommandsRequest
+    ) -> session_pb2.ListCommandsResponse:
+        """ListCommands."""
+        session_id = check_id("session_id", request.session_id)
+        turn_id = request.turn_id and check_id("turn_id", request.turn_id)
+        bind(project=project, session=session_id)
+        limit = page_size("page_size", request.page_size)
+        listing = f"ListCommands {session_id} {turn_id}"
+        after = newest.after(request.page_token, listing)
+        page = await self._commands.list_newest(SessionKey(project, session_id), turn_id, after, limit)
+        last = page.items[-1] if page.more else None
+        return session_pb2.ListCommandsResponse(
+            commands=map(convert.command, page.items),
+            next_page_token=newest.token(listing, last.create_time, last.command_id) if last else "",
+        )
 
 
 def _is_settled(command: Command) -> bool:

@@ -54,6 +54,7 @@ class InteractionMethods:
             check_id("session_id", request.session_id),
             check_id("interaction_id", request.interaction_id),
             check_present("option_id", request.option_id),
+            request.values,
         )
         bind(project=project, session=answer.session_id, interaction=answer.interaction_id)
         request_id = check_request_id(request.request_id)

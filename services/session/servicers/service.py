@@ -14,6 +14,7 @@ from services.session.servicers.closing import CloseMethods
 from services.session.servicers.commands import CommandMethods
 from services.session.servicers.interactions import InteractionMethods
 from services.session.servicers.sessions import SessionMethods
+from services.session.servicers.standing import StandingMethods
 from services.session.servicers.turns import TurnMethods
 from services.session.servicers.watch import WatchMethods
 
@@ -30,6 +31,7 @@ class SessionServicer(SessionServiceServicer):
         turns: TurnMethods,
         commands: CommandMethods,
         interactions: InteractionMethods,
+        standing: StandingMethods,
         watch: WatchMethods,
     ) -> None:
         """The methods by noun."""
@@ -38,6 +40,7 @@ class SessionServicer(SessionServiceServicer):
         self._turns = turns
         self._commands = commands
         self._interactions = interactions
+        self._standing = standing
         self._watch = watch
 
     async def CreateSession(
@@ -106,6 +109,12 @@ class SessionServicer(SessionServiceServicer):
         """See the contract."""
         return await self._commands.get(project_of(context), request, context.time_remaining())
 
+    async def ListCommands(
+        self, request: session_pb2.ListCommandsRequest, context: Context
+    ) -> session_pb2.ListCommandsResponse:
+        """See the contract."""
+        return await self._commands.list_newest(project_of(context), request)
+
     async def ListInteractions(
         self, request: session_pb2.ListInteractionsRequest, context: Context
     ) -> session_pb2.ListInteractionsResponse:
@@ -117,6 +126,18 @@ class SessionServicer(SessionServiceServicer):
     ) -> session_pb2.AnswerInteractionResponse:
         """See the contract."""
         return await self._interactions.answer(project_of(context), request)
+
+    async def ListStandingAnswers(
+        self, request: session_pb2.ListStandingAnswersRequest, context: Context
+    ) -> session_pb2.ListStandingAnswersResponse:
+        """See the contract."""
+        return await self._standing.list_oldest(project_of(context), request)
+
+    async def RevokeStandingAnswer(
+        self, request: session_pb2.RevokeStandingAnswerRequest, context: Context
+    ) -> session_pb2.RevokeStandingAnswerResponse:
+        """See the contract."""
+        return await self._standing.revoke(project_of(context), request)
 
     async def ListRecords(
         self, request: session_pb2.ListRecordsRequest, context: Context

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from moorage.owner.v1 import lease_pb2
@@ -15,9 +14,9 @@ from moorage.workspace.v1 import workspace_pb2
 
 from services.common.errors import InvalidArgument, MoorageError
 from services.common.logs import bind, get_logger
-from services.common.pages import PageToken, page_size
+from services.common.pages import page_size
 from services.common.validation import check_id, check_request_id, check_text
-from services.session import convert
+from services.session import convert, newest
 from services.session.checks import check_approval_policy, check_labels
 from services.session.clients import Leases, Workspaces
 from services.session.creation import Creation
@@ -34,9 +33,6 @@ _log: Final = get_logger(__name__)
 # How long a read waits for what it tells besides the session itself.
 _PATIENCE: Final = 1.0
 _CHANGEABLE: Final = frozenset({"labels", "approval_policy", "limits"})
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-_LATEST: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 class SessionMethods:
@@ -90,11 +86,12 @@ class SessionMethods:
         labels = check_labels("labels", request.labels)
         limit = page_size("page_size", request.page_size)
         listing = _listing(labels)
-        after = _after(PageToken.decode(request.page_token, listing, (int, str)))
+        after = newest.after(request.page_token, listing)
         page = await self._views.list_newest(project, labels, after, limit)
+        last = page.items[-1].session if page.more else None
         return session_pb2.ListSessionsResponse(
             sessions=[convert.session(view) for view in page.items],
-            next_page_token=_token(listing, page.items[-1].session) if page.more else "",
+            next_page_token=newest.token(listing, last.create_time, last.session_id) if last else "",
         )
 
     async def update(
@@ -157,17 +154,3 @@ def _listing(labels: Mapping[str, str]) -> str:
     """What the pages of one listing have in common."""
     digest = hashlib.sha256(json.dumps(sorted(labels.items())).encode()).hexdigest()
     return f"ListSessions {digest}"
-
-
-def _token(listing: str, last: Session) -> str:
-    return PageToken(listing, ((last.create_time - _EPOCH) // _MICROSECOND, last.session_id)).encode()
-
-
-def _after(token: PageToken | None) -> tuple[datetime, str]:
-    """The sort key behind which a page begins; the first page begins behind the latest time."""
-    if token is None:
-        return _LATEST, ""
-    microseconds, session_id = token.key
-    # A token is not signed: it must not lead to a time that does not exist.
-    since_epoch = max(0, min(int(microseconds), (_LATEST - _EPOCH) // _MICROSECOND))
-    return _EPOCH + _MICROSECOND * since_epoch, str(session_id)

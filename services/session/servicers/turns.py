@@ -14,11 +14,12 @@ from services.common.pages import PageToken, page_size
 from services.common.telemetry import current_traceparent
 from services.common.validation import check_id, check_or_mint_id, check_request_id
 from services.session import convert, convert_records
-from services.session.checks import check_prompt
+from services.session.checks import check_if_busy, check_prompt
 from services.session.records import Heartbeat, Record
 from services.session.requests import RequestKey, key_of
+from services.session.store.starting import StartStore
 from services.session.store.turns import TurnStore
-from services.session.turns import NewTurn, Turn
+from services.session.turns import IfBusy, NewTurn, Turn
 from services.session.watching import Watching
 
 _LISTING: Final = "ListTurns"
@@ -30,15 +31,17 @@ class TurnMethods:
 
     def __init__(
         self,
+        starts: StartStore,
         turns: TurnStore,
         watching: Watching,
         *,
-        admitted: Callable[[str, str], None],
+        stopping: Callable[[], None],
     ) -> None:
-        """`admitted` is told project and session of each turn that took its session's slot."""
+        """`stopping` is called when there may be a Stop to deliver."""
+        self._starts = starts
         self._turns = turns
         self._watching = watching
-        self._admitted = admitted
+        self._stopping = stopping
 
     async def start(
         self, project: str, request: session_pb2.StartTurnRequest
@@ -92,9 +95,10 @@ class TurnMethods:
 
     async def _start(self, draft: NewTurn, key: RequestKey) -> Turn:
         bind(project=draft.project, session=draft.session_id, turn=draft.turn_id)
-        turn = await self._turns.start(draft, key)
-        self._admitted(turn.project, turn.session_id)
-        return turn
+        turn_id = await self._starts.start(draft, key)
+        if draft.if_busy is IfBusy.INTERRUPT:
+            self._stopping()
+        return await self._turns.get(draft.project, draft.session_id, turn_id)
 
 
 def _draft(project: str, request: session_pb2.StartTurnRequest | session_pb2.RunTurnRequest) -> NewTurn:
@@ -104,6 +108,7 @@ def _draft(project: str, request: session_pb2.StartTurnRequest | session_pb2.Run
         turn_id=check_or_mint_id("turn_id", request.turn_id, "turn"),
         prompt=check_prompt("prompt", request.prompt),
         traceparent=current_traceparent(),
+        if_busy=check_if_busy("if_busy", request.if_busy),
     )
 
 

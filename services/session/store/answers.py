@@ -58,6 +58,7 @@ class AnswerStore:
                   AND interaction.interaction_id = due.interaction_id
                 RETURNING interaction.project, interaction.session_id, interaction.turn_id,
                     interaction.interaction_id, interaction.state, interaction.option_id,
+                    interaction.answer_values,
                     turn.traceparent, interaction.delivery_attempts
                 """,
                 limit,
@@ -115,6 +116,7 @@ def _claim_of(row: asyncpg.Record) -> AnswerClaim:
         interaction_id=row["interaction_id"],
         state=InteractionState(row["state"]),
         option_id=row["option_id"],
+        values=row["answer_values"],
         traceparent=row["traceparent"],
         attempts=row["delivery_attempts"],
     )

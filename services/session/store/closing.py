@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 from services.common.database import Database
-from services.common.failpoints import failpoint
 from services.session.closing import CloseClaim
 from services.session.journal import SessionKey
 from services.session.requests import RequestKey
 from services.session.sessions import RetentionPolicy
 from services.session.store.requests import claim_request
-from services.session.store.sessions import lock_session
+from services.session.store.writing import Writer, require
+from services.session.turns import EndReason
 
 
 class CloseStore:
@@ -21,31 +21,32 @@ class CloseStore:
     guarded by the number of their attempts.
     """
 
-    def __init__(self, database: Database) -> None:
-        """The service's database."""
+    def __init__(self, database: Database, writer: Writer) -> None:
+        """The service's database, and how its sessions are changed."""
         self._database = database
+        self._writer = writer
 
     async def close(self, session: SessionKey, traceparent: str, key: RequestKey) -> None:
         """Let an open session take no more turns, and be closed from now on; a closed one stays so.
 
-        Raises SessionNotFound, RequestIdReused.
+        What waits in its queue ends. Raises SessionNotFound, RequestIdReused.
         """
-        async with self._database.transaction() as connection:
-            if await claim_request(connection, key, {"session_id": session.session_id}) is not None:
+        async with self._writer.open("close_session") as write:
+            if await claim_request(write.connection, key, {"session_id": session.session_id}) is not None:
                 return
-            await lock_session(connection, *session)
-            await connection.execute(
+            journal = require(await write.lock({session: []}), session)
+            journal.clear_queue(EndReason.CLOSED)
+            await write.connection.execute(
                 """
                 UPDATE session.sessions SET
                     state = 'CLOSING', operation = 'CLOSE', operation_deadline = clock_timestamp(),
+                    operation_time = clock_timestamp(),
                     operation_waiting_reason = '', operation_attempts = 0, operation_traceparent = $3
                 WHERE project = $1 AND session_id = $2 AND state = 'OPEN'
                 """,
                 *session,
                 traceparent,
             )
-            await failpoint("session.close_session.before_commit")
-        await failpoint("session.close_session.after_commit")
 
     async def claim(self, limit: int, *, hold: float) -> list[CloseClaim]:
         """Take operations that are due; no other replica gets them for `hold` seconds."""
@@ -102,7 +103,7 @@ class CloseStore:
             closed: bool | None = await connection.fetchval(
                 """
                 UPDATE session.sessions SET
-                    state = 'CLOSED', operation = NULL, operation_deadline = NULL,
+                    state = 'CLOSED', operation = NULL, operation_deadline = NULL, operation_time = NULL,
                     operation_waiting_reason = '', operation_attempts = 0, operation_traceparent = ''
                 WHERE project = $1 AND session_id = $2 AND state = 'CLOSING'
                 RETURNING true

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import asyncpg
@@ -19,7 +19,7 @@ from services.session.commands import (
 )
 from services.session.journal import SessionKey
 from services.session.journal_turns import StoredEnding
-from services.session.store.rows import snapshot, values_of
+from services.session.store.rows import Page, snapshot, values_of
 from services.session.store.sessions import read_session
 
 # For so long no turn is started under an id that was stopped before.
@@ -39,6 +39,30 @@ class CommandStore:
         async with snapshot(self._database) as connection:
             await read_session(connection, *key)
             return await read_command(connection, key, command_id)
+
+    async def list_newest(
+        self, key: SessionKey, turn_id: str, after: tuple[datetime, str], limit: int
+    ) -> Page[Command]:
+        """The session's commands, newest first, that come after a (create_time, command_id).
+
+        With `turn_id` only those about that turn. Raises SessionNotFound.
+        """
+        async with snapshot(self._database) as connection:
+            await read_session(connection, *key)
+            rows = await connection.fetch(
+                """
+                SELECT * FROM session.commands
+                WHERE project = $1 AND session_id = $2 AND ($3 = '' OR turn_id = $3)
+                  AND (create_time, command_id) < ($4, $5)
+                ORDER BY create_time DESC, command_id DESC
+                LIMIT $6 + 1
+                """,
+                *key,
+                turn_id,
+                *after,
+                limit,
+            )
+        return Page([_command_of(row) for row in rows[:limit]], more=len(rows) > limit)
 
     async def purge(self, retention: timedelta) -> bool:
         """Forget some of the commands settled longer ago than `retention`; whether there may be more."""

@@ -72,6 +72,19 @@ class DeliveryStore:
             )
         return bool(counted)
 
+    async def is_open(self, claim: StopClaim) -> bool:
+        """Whether the turn has not ended yet."""
+        async with self._database.connection() as connection:
+            is_open: bool | None = await connection.fetchval(
+                """
+                SELECT true FROM session.commands
+                WHERE project = $1 AND session_id = $2 AND command_id = $3 AND state IN ('PENDING', 'CLAIMED')
+                """,
+                *claim.key,
+                claim.command_id,
+            )
+        return bool(is_open)
+
     async def postpone(self, claim: StopClaim, seconds: float, *, accepted: bool) -> None:
         """Let an open command be claimed again after so many seconds; CLAIMED once a runner has it."""
         async with self._database.connection() as connection:

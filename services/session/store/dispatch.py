@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import NamedTuple
 
 import asyncpg
 
 from services.common.database import Database
 from services.session.journal import SessionKey
 from services.session.outbox import Claim, Loads
-
-
-class BegunTurn(NamedTuple):
-    """A turn that a holder drives."""
-
-    key: SessionKey
-    turn_id: str
+from services.session.targets import BegunTurn
 
 
 class DispatchStore:
@@ -50,7 +43,7 @@ class DispatchStore:
                   AND turn.turn_id = due.turn_id
                 RETURNING turn.project, turn.session_id, turn.turn_id, session.profile,
                     turn.traceparent, turn.dispatch_endpoint, turn.dispatch_attempts,
-                    turn.create_time + $3::interval <= clock_timestamp() AS overdue
+                    turn.admit_time + $3::interval <= clock_timestamp() AS overdue
                 """,
                 limit,
                 timedelta(seconds=hold),
@@ -81,7 +74,7 @@ class DispatchStore:
             await connection.execute(
                 """
                 UPDATE session.turns SET
-                    dispatch_time = least(clock_timestamp() + $5::interval, create_time + $6::interval),
+                    dispatch_time = least(clock_timestamp() + $5::interval, admit_time + $6::interval),
                     waiting_reason = $7
                 WHERE project = $1 AND session_id = $2 AND turn_id = $3 AND state = 'ADMITTED'
                   AND dispatch_attempts = $4
@@ -130,11 +123,38 @@ class DispatchStore:
         async with self._database.connection() as connection:
             rows = await connection.fetch(
                 """
-                SELECT project, session_id, turn_id FROM session.turns
-                WHERE state IN ('RUNNING', 'AWAITING_INPUT')
+                SELECT turn.project, turn.session_id, turn.turn_id, turn.token, turn.attempt_id,
+                    session.workspace_id
+                FROM session.turns AS turn
+                JOIN session.sessions AS session USING (project, session_id)
+                WHERE turn.state IN ('RUNNING', 'AWAITING_INPUT')
                 """
             )
-        return [BegunTurn(SessionKey(row["project"], row["session_id"]), row["turn_id"]) for row in rows]
+        return [
+            BegunTurn(
+                key=SessionKey(row["project"], row["session_id"]),
+                workspace_id=row["workspace_id"],
+                turn_id=row["turn_id"],
+                token=row["token"],
+                attempt_id=row["attempt_id"],
+            )
+            for row in rows
+        ]
+
+    async def is_begun(self, turn: BegunTurn) -> bool:
+        """Whether that attempt still drives the turn."""
+        async with self._database.connection() as connection:
+            begun: bool | None = await connection.fetchval(
+                """
+                SELECT true FROM session.turns
+                WHERE project = $1 AND session_id = $2 AND turn_id = $3 AND attempt_id = $4
+                  AND state IN ('RUNNING', 'AWAITING_INPUT')
+                """,
+                *turn.key,
+                turn.turn_id,
+                turn.attempt_id,
+            )
+        return bool(begun)
 
 
 def _claim_of(row: asyncpg.Record) -> Claim:

@@ -10,7 +10,7 @@ from services.session.interactions import (
     Interaction,
     InteractionState,
     Settlement,
-    check_option,
+    check_answer,
 )
 from services.session.journal import SessionJournal, SessionKey
 from services.session.requests import RequestKey
@@ -18,6 +18,7 @@ from services.session.store.questions import interaction_of, overdue, read_inter
 from services.session.store.requests import claim_request
 from services.session.store.rows import PAGE_BYTES, Page, snapshot
 from services.session.store.sessions import read_session
+from services.session.store.standing import keep_standing
 from services.session.store.writing import Writer, require
 
 
@@ -134,8 +135,11 @@ class _OutOfTime(Exception):
 
 async def _decide(connection: Connection, journal: SessionJournal, answer: Answer) -> None:
     stored = await read_interaction(connection, journal.key, answer.interaction_id)
-    check_option(stored, answer.option_id)
+    values = check_answer(stored, answer)
     if stored in await overdue(connection, journal.key):
         raise _OutOfTime
-    settlement = Settlement(stored.interaction_id, InteractionState.ANSWERED, CLIENT, answer.option_id)
+    settlement = Settlement(
+        stored.interaction_id, InteractionState.ANSWERED, CLIENT, answer.option_id, values
+    )
     journal.settle(journal.turn(stored.turn_id), settlement)
+    await keep_standing(connection, stored, answer.option_id)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from moorage.common.v1.grant_pb2 import Grant
+from moorage.common.v1.record_pb2 import InteractionOpened
 from moorage.common.v1.turn_pb2 import ApprovalPolicy as PolicyMessage
 from moorage.common.v1.turn_pb2 import RunMetadata
 from moorage.session.v1.journal_pb2 import RunObservation
@@ -22,6 +23,7 @@ from services.common.errors import InvalidArgument, MoorageError
 from services.session import endings
 from services.session.bindings import BindingUnresolved
 from services.session.calls import AppendCall, Begun, FinishCall, OpenCall, ProgressCall, TurnCall
+from services.session.interactions import InteractionState, Question, Settlement
 from services.session.journal import SessionJournal, SessionKey
 from services.session.journal_turns import JournalTurn
 from services.session.limits import LimitDefaults
@@ -38,6 +40,7 @@ from services.session.store.running import (
     store_phase,
 )
 from services.session.store.sessions import read_session
+from services.session.store.standing import find_standing
 from services.session.store.turns import read_turn
 from services.session.store.writing import Writer, require
 from services.session.turns import EndReason, Turn, TurnPhase, TurnState
@@ -207,7 +210,10 @@ class JournalStore:
         await read_known(connection, journals, [(key, turn_id, call.append.turn_seq)])
         await _check_unused(connection, call)
         attempt_id, timeout = call.turn.attempt_id, self._interaction_timeout
-        return journal.ask(turn_id, attempt_id, call.append, call.question, timeout)
+        seq = journal.ask(turn_id, attempt_id, call.append, call.question, timeout)
+        if journal.opened:
+            await _answer_standing(connection, journal, turn_id, call.question)
+        return seq
 
     async def _finish(self, call: FinishCall, shown: Shown, _: Connection, journals: Journals) -> None:
         journal = require(journals, call.turn.key)
@@ -229,6 +235,20 @@ async def _check_unused(connection: Connection, call: OpenCall) -> None:
     stored = await find_interaction(connection, call.turn.key, call.question.interaction_id)
     if stored and (stored.turn_id, stored.turn_seq) != (call.turn.turn_id, call.append.turn_seq):
         raise InvalidArgument.of("interaction.interaction_id", "names another question of the session")
+
+
+async def _answer_standing(
+    connection: Connection, journal: SessionJournal, turn_id: str, question: Question
+) -> None:
+    """Answer a question that was just stored, if users have answered it once and for all."""
+    asked = InteractionOpened.FromString(question.content)
+    standing = await find_standing(connection, journal.key, asked)
+    option_id = standing.option_of(asked) if standing else None
+    if standing is not None and option_id is not None:
+        settlement = Settlement(
+            question.interaction_id, InteractionState.ANSWERED, standing.standing_answer_id, option_id
+        )
+        journal.settle(journal.turn(turn_id), settlement)
 
 
 def _metadata_of(turn: Turn) -> RunMetadata:

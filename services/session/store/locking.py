@@ -8,7 +8,9 @@ import asyncpg
 
 from services.common.database import Connection
 from services.session.journal import SessionJournal, SessionKey
-from services.session.journal_turns import JournalTurn, StoredEnding
+from services.session.journal_turns import JournalTurn, QueuePlace, StoredEnding
+from services.session.sessions import SessionState
+from services.session.store.admission import save_admission, save_holding, tell_admissions
 from services.session.store.commands import settle_command
 from services.session.store.questions import save_questions
 from services.session.turns import EndReason, TurnPhase, TurnState
@@ -17,12 +19,12 @@ Journals = Mapping[SessionKey, SessionJournal]
 
 
 async def lock_journals(connection: Connection, turns: Mapping[SessionKey, Collection[str]]) -> Journals:
-    """Lock the sessions that exist, in the order of their keys; read these turns and those in progress."""
+    """Lock the sessions that exist, in the order of their keys; read these turns and all not ended."""
     keys = sorted(turns)
     rows = await connection.fetch(
         """
         SELECT session.project, session.session_id, session.token, session.begin_above,
-               session.head_seq
+               session.head_seq, session.state
         FROM session.sessions AS session
         JOIN unnest($1::text[], $2::text[]) AS wanted (project, session_id) USING (project, session_id)
         ORDER BY session.project COLLATE "C", session.session_id COLLATE "C"
@@ -33,7 +35,11 @@ async def lock_journals(connection: Connection, turns: Mapping[SessionKey, Colle
     )
     journals = {
         (key := SessionKey(row["project"], row["session_id"])): SessionJournal(
-            key=key, token=row["token"], begin_above=row["begin_above"], head_seq=row["head_seq"]
+            key=key,
+            token=row["token"],
+            begin_above=row["begin_above"],
+            head_seq=row["head_seq"],
+            is_open=row["state"] == SessionState.OPEN,
         )
         for row in rows
     }
@@ -74,16 +80,24 @@ async def read_known(
 
 
 async def save_journals(connection: Connection, journals: Iterable[SessionJournal]) -> None:
-    """Store records, endings with all that hangs on them (S10), tokens and numbers of the locked sessions."""
+    """Store records, endings with all that hangs on them (S10), tokens and numbers of the locked sessions.
+
+    Endings come before the admission of the next turn: at no moment two have the slot.
+    """
     changed = [journal for journal in journals if journal.changed]
+    first_seqs = {journal.key: await tell_admissions(connection, journal) for journal in changed}
     await _insert_records(connection, changed)
     await _save_sessions(connection, changed)
     await _save_growth(connection, changed)
     for journal in changed:
         await save_questions(connection, journal)
         for stored in journal.endings:
-            await _save_ending(connection, journal.key, stored)
+            await _save_ending(connection, journal, stored)
             await settle_command(connection, journal.key, stored)
+        if journal.held:
+            await save_holding(connection, journal)
+        for turn_id, first_seq in first_seqs[journal.key].items():
+            await save_admission(connection, journal, turn_id, first_seq)
 
 
 async def _read_turns(
@@ -93,16 +107,25 @@ async def _read_turns(
     rows = await connection.fetch(
         """
         SELECT project, session_id, turn_id, state, end_reason, phase, token, attempt_id, runner_id,
-               prompt_sent, last_turn_seq, stop_end_reason, create_time, pending_interaction_ids
+               prompt_sent, last_turn_seq, stop_end_reason, admit_time, pending_interaction_ids,
+               queue_order, interrupts, queue_expire_time <= clock_timestamp() AS expired
         FROM session.turns
         JOIN unnest($1::text[], $2::text[], $3::text[]) AS named (project, session_id, turn_id)
           USING (project, session_id, turn_id)
-        UNION
+        UNION ALL
         SELECT project, session_id, turn_id, state, end_reason, phase, token, attempt_id, runner_id,
-               prompt_sent, last_turn_seq, stop_end_reason, create_time, pending_interaction_ids
+               prompt_sent, last_turn_seq, stop_end_reason, admit_time, pending_interaction_ids,
+               queue_order, interrupts, queue_expire_time <= clock_timestamp() AS expired
         FROM session.turns
         JOIN unnest($4::text[], $5::text[]) AS locked (project, session_id) USING (project, session_id)
         WHERE state IN ('ADMITTED', 'RUNNING', 'AWAITING_INPUT')
+        UNION ALL
+        SELECT project, session_id, turn_id, state, end_reason, phase, token, attempt_id, runner_id,
+               prompt_sent, last_turn_seq, stop_end_reason, admit_time, pending_interaction_ids,
+               queue_order, interrupts, queue_expire_time <= clock_timestamp() AS expired
+        FROM session.turns
+        JOIN unnest($4::text[], $5::text[]) AS locked (project, session_id) USING (project, session_id)
+        WHERE state = 'QUEUED'
         """,
         [key.project for key, _ in named],
         [key.session_id for key, _ in named],
@@ -173,7 +196,7 @@ async def _save_growth(connection: Connection, journals: Sequence[SessionJournal
     )
 
 
-async def _save_ending(connection: Connection, key: SessionKey, stored: StoredEnding) -> None:
+async def _save_ending(connection: Connection, journal: SessionJournal, stored: StoredEnding) -> None:
     ending = stored.ending
     await connection.execute(
         """
@@ -181,10 +204,12 @@ async def _save_ending(connection: Connection, key: SessionKey, stored: StoredEn
             state = $4, end_reason = $5, phase = NULL, waiting_reason = '', phase_deadline = NULL,
             stop_reason = $6, stop_method = $7, runtime_after = $8, error = $9, usage = $10,
             last_seq = $11, stop_deadline = NULL, stop_end_reason = NULL,
-            pending_interaction_ids = '{}', end_time = clock_timestamp()
+            pending_interaction_ids = '{}', end_time = clock_timestamp(),
+            first_seq = coalesce(nullif(first_seq, 0), $12),
+            queue_order = NULL, queue_expire_time = NULL, interrupts = false
         WHERE project = $1 AND session_id = $2 AND turn_id = $3 AND end_time IS NULL
         """,
-        *key,
+        *journal.key,
         stored.turn_id,
         ending.state,
         ending.end_reason,
@@ -194,6 +219,7 @@ async def _save_ending(connection: Connection, key: SessionKey, stored: StoredEn
         None if ending.error is None else ending.error.SerializeToString(),
         None if ending.usage is None else ending.usage.SerializeToString(),
         stored.last_seq,
+        journal.first_added(stored.turn_id),
     )
 
 
@@ -209,6 +235,11 @@ def _turn_of(row: asyncpg.Record) -> JournalTurn:
         prompt_sent=row["prompt_sent"],
         last_turn_seq=row["last_turn_seq"],
         stopped_for=EndReason(row["stop_end_reason"]) if row["stop_end_reason"] else None,
-        admit_time=row["create_time"],
+        admit_time=row["admit_time"],
         pending=row["pending_interaction_ids"],
+        place=_place_of(row) if row["state"] == TurnState.QUEUED else None,
     )
+
+
+def _place_of(row: asyncpg.Record) -> QueuePlace:
+    return QueuePlace(row["queue_order"], interrupt=row["interrupts"], expired=row["expired"])

@@ -95,11 +95,12 @@ async def _settle(connection: Connection, key: SessionKey, settlements: Sequence
     await connection.execute(
         """
         UPDATE session.interactions AS interaction SET
-            state = decided.state, option_id = decided.option_id, settled_by = decided.settled_by,
+            state = decided.state, option_id = decided.option_id, answer_values = decided.answer_values,
+            settled_by = decided.settled_by,
             settle_time = clock_timestamp(),
             delivery_time = CASE WHEN decided.delivered THEN clock_timestamp() END
-        FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[])
-          AS decided (interaction_id, state, option_id, settled_by, delivered)
+        FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::boolean[])
+          AS decided (interaction_id, state, option_id, answer_values, settled_by, delivered)
         WHERE interaction.project = $1 AND interaction.session_id = $2
           AND interaction.interaction_id = decided.interaction_id AND interaction.state = 'PENDING'
         """,
@@ -107,6 +108,7 @@ async def _settle(connection: Connection, key: SessionKey, settlements: Sequence
         [settlement.interaction_id for settlement in settlements],
         [settlement.state for settlement in settlements],
         [settlement.option_id for settlement in settlements],
+        [settlement.values for settlement in settlements],
         [settlement.settled_by for settlement in settlements],
         [settlement.delivered for settlement in settlements],
     )

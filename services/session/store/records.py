@@ -1,12 +1,11 @@
-"""SQL of the transcript: reading pages, and adding the session service's own records."""
+"""SQL of the transcript: reading pages."""
 
 from __future__ import annotations
 
 import asyncpg
-from moorage.common.v1 import record_pb2
 
-from services.common.database import Connection, Database
-from services.session.records import CursorOutOfRange, Record, RecordPage, kind_of
+from services.common.database import Database
+from services.session.records import CursorOutOfRange, Record, RecordPage
 from services.session.sessions import SessionNotFound
 from services.session.store.rows import PAGE_BYTES
 
@@ -60,37 +59,6 @@ class RecordStore:
             raise CursorOutOfRange(session_id=session_id, after_seq=after_seq, head_seq=head_seq)
         found = tuple(record_of(session_id, row) for row in rows if row["seq"] is not None)
         return RecordPage(found, head_seq)
-
-
-async def append_service_record(
-    connection: Connection,
-    *,
-    project: str,
-    session_id: str,
-    turn_id: str,
-    record_id: str,
-    body: record_pb2.RecordBody,
-) -> int:
-    """Add a record of the session service and return its seq; the caller holds the session's lock."""
-    seq: int = await connection.fetchval(
-        """
-        WITH head AS (
-            UPDATE session.sessions SET head_seq = head_seq + 1
-            WHERE project = $1 AND session_id = $2
-            RETURNING head_seq
-        )
-        INSERT INTO session.records (project, session_id, seq, turn_id, record_id, kind, body)
-        SELECT $1, $2, head_seq, $3, $4, $5, $6 FROM head
-        RETURNING seq
-        """,
-        project,
-        session_id,
-        turn_id,
-        record_id,
-        kind_of(body),
-        body.SerializeToString(deterministic=True),
-    )
-    return seq
 
 
 def record_of(session_id: str, row: asyncpg.Record) -> Record:

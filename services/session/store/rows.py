@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, Final, Generic, TypeVar
 
 import asyncpg
@@ -26,13 +26,12 @@ class Page(Generic[ItemT]):
 
 
 def values_of(row: asyncpg.Record, kind: type[Any]) -> dict[str, Any]:
-    """The columns that a dataclass names; a newer schema may have more."""
-    return {field.name: row[field.name] for field in fields(kind)}
+    """The columns that a dataclass names, without what has a default; a newer schema may have more."""
+    return {field.name: row[field.name] for field in fields(kind) if field.default is MISSING}
 
 
 @contextlib.asynccontextmanager
 async def snapshot(database: Database) -> AsyncIterator[Connection]:
     """A transaction that only reads, and whose statements all see the same moment."""
-    async with database.transaction() as connection:
-        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    async with database.snapshot() as connection:
         yield connection

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from moorage.common.v1.turn_pb2 import RunMetadata
+
 from services.common.database import Connection
 from services.session.calls import ProgressCall
 from services.session.journal import SessionKey
-from services.session.turns import Turn
+from services.session.turns import EndReason, Turn
 
 
 async def overdue_reason(
@@ -18,13 +20,33 @@ async def overdue_reason(
         """
         SELECT waiting_reason FROM session.turns
         WHERE project = $1 AND session_id = $2 AND turn_id = $3 AND state = 'ADMITTED'
-          AND create_time + $4::interval <= clock_timestamp()
+          AND admit_time + $4::interval <= clock_timestamp()
         """,
         *key,
         turn_id,
         window,
     )
     return waiting_reason
+
+
+async def exceeded_bound(
+    connection: Connection, key: SessionKey, turn_id: str, margin: timedelta
+) -> EndReason | None:
+    """Which bound a begun turn that nobody stops exceeded longer than `margin` ago, None without one."""
+    end_reason: str | None = await connection.fetchval(
+        """
+        SELECT CASE WHEN duration_deadline + $4::interval <= clock_timestamp()
+                    THEN 'MAX_DURATION' ELSE 'PHASE_DEADLINE' END
+        FROM session.turns
+        WHERE project = $1 AND session_id = $2 AND turn_id = $3
+          AND state IN ('RUNNING', 'AWAITING_INPUT') AND stop_deadline IS NULL
+          AND least(duration_deadline, phase_deadline) + $4::interval <= clock_timestamp()
+        """,
+        *key,
+        turn_id,
+        margin,
+    )
+    return EndReason(end_reason) if end_reason else None
 
 
 async def store_begin(connection: Connection, turn: Turn, preparing: timedelta) -> None:
@@ -34,7 +56,8 @@ async def store_begin(connection: Connection, turn: Turn, preparing: timedelta) 
         UPDATE session.turns SET
             state = 'RUNNING', token = $4, attempt_id = $5, runner_id = $6, metadata = $7,
             phase = 'PREPARING_WORKSPACE', waiting_reason = '',
-            phase_deadline = clock_timestamp() + $8::interval, begin_time = clock_timestamp()
+            phase_deadline = clock_timestamp() + $8::interval, begin_time = clock_timestamp(),
+            duration_deadline = clock_timestamp() + $9::interval
         WHERE project = $1 AND session_id = $2 AND turn_id = $3 AND state = 'ADMITTED'
         """,
         turn.project,
@@ -45,6 +68,7 @@ async def store_begin(connection: Connection, turn: Turn, preparing: timedelta) 
         turn.runner_id,
         turn.metadata,
         preparing,
+        RunMetadata.FromString(turn.metadata or b"").limits.max_duration.ToTimedelta(),
     )
 
 
@@ -53,13 +77,14 @@ async def native_session_id(connection: Connection, turn: Turn) -> str:
     found: str | None = await connection.fetchval(
         """
         SELECT native_session_id FROM session.turns
-        WHERE project = $1 AND session_id = $2 AND number < $3 AND native_session_id <> ''
-        ORDER BY number DESC
+        WHERE project = $1 AND session_id = $2 AND admit_time IS NOT NULL AND first_seq < $3
+          AND native_session_id <> ''
+        ORDER BY first_seq DESC
         LIMIT 1
         """,
         turn.project,
         turn.session_id,
-        turn.number,
+        turn.first_seq,
     )
     return found or ""
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from services.common.clock import Clock
 from services.common.database import Connection
 from services.session.commands import Command, NothingToStop, StopDraft, target_of
 from services.session.journal import SessionJournal
+from services.session.journal_turns import JournalTurn
 from services.session.requests import RequestKey
 from services.session.store.commands import insert_open, insert_settled, mark_stopping, open_command
 from services.session.store.requests import claim_request, rename_request
+from services.session.store.running import exceeded_bound
 from services.session.store.writing import Writer, require
 
 
@@ -39,14 +42,32 @@ class StopStore:
                 await rename_request(write.connection, key, {"command_id": command.command_id})
         return command.command_id
 
+    async def stop_exceeding(self, draft: StopDraft, margin: timedelta) -> bool:
+        """Stop the named turn if it exceeded a bound longer than `margin` ago, for that reason; whether it did."""
+        async with self._writer.open("stop_exceeding") as write:
+            journals = await write.lock({draft.key: [draft.expected_turn_id]})
+            reason = await exceeded_bound(write.connection, draft.key, draft.expected_turn_id, margin)
+            if reason is None:
+                return False
+            ordered = replace(draft, end_reason=reason)
+            await self._store(write.connection, require(journals, draft.key), ordered)
+        return True
+
     async def _store(self, connection: Connection, journal: SessionJournal, draft: StopDraft) -> Command:
         target = target_of(journal, draft.expected_turn_id, await self._arrival(connection, draft))
         if isinstance(target, NothingToStop):
             return await insert_settled(connection, draft, target)
+        return await self.stop_within(connection, journal, target, draft)
+
+    async def stop_within(
+        self, connection: Connection, journal: SessionJournal, target: JournalTurn, draft: StopDraft
+    ) -> Command:
+        """Stop a turn that has not ended, in the transaction that locked its session; Stops share a command."""
         if target.stopping:
-            return await open_command(connection, draft.key, target.turn_id)
-        command = await insert_open(connection, draft, target.turn_id, self._patience)
-        await mark_stopping(connection, draft, target.turn_id)
+            command = await open_command(connection, draft.key, target.turn_id)
+        else:
+            command = await insert_open(connection, draft, target.turn_id, self._patience)
+            await mark_stopping(connection, draft, target.turn_id)
         journal.stop(target, draft.command_id, draft.end_reason)
         return command
 

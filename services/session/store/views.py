@@ -11,6 +11,7 @@ from services.session.commands import Command
 from services.session.journal import SessionKey
 from services.session.sessions import SessionView
 from services.session.store.commands import read_command
+from services.session.store.queue import read_queue
 from services.session.store.rows import PAGE_BYTES, Page, snapshot
 from services.session.store.sessions import read_session, session_of
 from services.session.store.turns import find_turn, turn_in_progress, turns_in_progress
@@ -28,7 +29,8 @@ class ViewStore:
         """One session. Raises SessionNotFound."""
         async with snapshot(self._database) as connection:
             session = await read_session(connection, project, session_id)
-            return SessionView(session, await turn_in_progress(connection, project, session_id))
+            turn = await turn_in_progress(connection, project, session_id)
+            return SessionView(session, turn, await read_queue(connection, SessionKey(project, session_id)))
 
     async def get_command(self, key: SessionKey, command_id: str) -> tuple[Command, Turn | None]:
         """A command and the turn that it is about, if there is one. Raises CommandNotFound."""

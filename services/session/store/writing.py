@@ -31,12 +31,18 @@ class Write:
 
 
 class Writer:
-    """Opens transactions; `changed` is called for sessions that got records."""
+    """Opens transactions.
 
-    def __init__(self, database: Database, changed: Callable[[str, str], None]) -> None:
+    `changed` is called for sessions that got records, `admitted` when a turn took the slot of one.
+    """
+
+    def __init__(
+        self, database: Database, changed: Callable[[str, str], None], admitted: Callable[[], None]
+    ) -> None:
         """The service's database."""
         self._database = database
         self._changed = changed
+        self._admitted = admitted
 
     @contextlib.asynccontextmanager
     async def open(self, name: str) -> AsyncIterator[Write]:
@@ -51,9 +57,11 @@ class Writer:
         await failpoint(f"session.{name}.after_commit")
 
     def _tell(self, journal: SessionJournal) -> None:
-        """What was committed: watchers, and the log."""
+        """What was committed: watchers, the dispatcher, and the log."""
         if journal.records:
             self._changed(*journal.key)
+        if journal.admitted:
+            self._admitted()
         for turn_id, ending, _ in journal.endings:
             names = {"project": journal.key.project, "session": journal.key.session_id, "turn": turn_id}
             _log.info("turn ended", state=ending.state, end_reason=ending.end_reason, **names)

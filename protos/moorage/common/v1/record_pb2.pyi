@@ -986,6 +986,7 @@ class InteractionOpened(_message.Message):
     TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     SCHEMA_FIELD_NUMBER: _builtins.int
+    TOOL_KIND_FIELD_NUMBER: _builtins.int
     interaction_id: _builtins.str
     """The question."""
     kind: Global___InteractionKind.ValueType
@@ -995,7 +996,9 @@ class InteractionOpened(_message.Message):
     tool_call_id: _builtins.str
     """The tool call in question; empty otherwise."""
     schema: _builtins.str
-    """FORM: JSON Schema of the values."""
+    """FORM: JSON Schema of the values: an object of texts, numbers, switches and choices."""
+    tool_kind: _builtins.str
+    """PERMISSION: what kind of tool it is, e.g. `read`, `edit`, `execute`; empty when not told."""
     @_builtins.property
     def options(self) -> _containers.RepeatedCompositeFieldContainer[Global___InteractionOption]:
         """What may be answered."""
@@ -1009,10 +1012,11 @@ class InteractionOpened(_message.Message):
         tool_call_id: _builtins.str = ...,
         options: _abc.Iterable[Global___InteractionOption] | None = ...,
         schema: _builtins.str = ...,
+        tool_kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["interaction_id", b"interaction_id", "kind", b"kind", "options", b"options", "schema", b"schema", "title", b"title", "tool_call_id", b"tool_call_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interaction_id", b"interaction_id", "kind", b"kind", "options", b"options", "schema", b"schema", "title", b"title", "tool_call_id", b"tool_call_id", "tool_kind", b"tool_kind"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1028,6 +1032,7 @@ class InteractionClosed(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     OPTION_ID_FIELD_NUMBER: _builtins.int
     SETTLED_BY_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
     interaction_id: _builtins.str
     """The question."""
     outcome: Global___InteractionOutcome.ValueType
@@ -1036,6 +1041,8 @@ class InteractionClosed(_message.Message):
     """The chosen option, if one was."""
     settled_by: _builtins.str
     """Who answered or what cancelled it."""
+    values: _builtins.str
+    """FORM: the values that were filled in, a JSON object."""
     def __init__(
         self,
         *,
@@ -1043,10 +1050,11 @@ class InteractionClosed(_message.Message):
         outcome: Global___InteractionOutcome.ValueType = ...,
         option_id: _builtins.str = ...,
         settled_by: _builtins.str = ...,
+        values: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["interaction_id", b"interaction_id", "option_id", b"option_id", "outcome", b"outcome", "settled_by", b"settled_by"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interaction_id", b"interaction_id", "option_id", b"option_id", "outcome", b"outcome", "settled_by", b"settled_by", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -591,8 +591,9 @@ class OpenInteractionRequest(_message.Message):
 
     @_builtins.property
     def interaction(self) -> _record_pb2.InteractionOpened:
-        """The question; its interaction_id is the runner's choice, unique for ever. PERMISSION or
-        CHOICE, with 1–64 options; at most 256 KiB.
+        """The question; its interaction_id is the runner's choice, unique for ever. With 1–64
+        options, a FORM also with a schema; at most 256 KiB. A PERMISSION that a standing
+        answer covers is answered at once.
         """
 
     def __init__(

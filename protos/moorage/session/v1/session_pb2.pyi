@@ -201,6 +201,38 @@ INTERACTION_STATE_EXPIRED: InteractionState.ValueType  # 4
 """Nobody answered in time."""
 Global___InteractionState: _TypeAlias = InteractionState  # noqa: Y015
 
+class _IfBusy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _IfBusyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IfBusy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    IF_BUSY_UNSPECIFIED: _IfBusy.ValueType  # 0
+    """REJECT."""
+    IF_BUSY_REJECT: _IfBusy.ValueType  # 1
+    """It is refused."""
+    IF_BUSY_ENQUEUE: _IfBusy.ValueType  # 2
+    """It waits as the last one of the queue: at most 20 turns, 24 h."""
+    IF_BUSY_INTERRUPT: _IfBusy.ValueType  # 3
+    """It waits as the first one of the queue, and the turn in progress is stopped (end reason
+    INTERRUPTED). Of several the newest comes first.
+    """
+
+class IfBusy(_IfBusy, metaclass=_IfBusyEnumTypeWrapper):
+    """What becomes of a turn when another one is in progress. On an idle session it runs at once."""
+
+IF_BUSY_UNSPECIFIED: IfBusy.ValueType  # 0
+"""REJECT."""
+IF_BUSY_REJECT: IfBusy.ValueType  # 1
+"""It is refused."""
+IF_BUSY_ENQUEUE: IfBusy.ValueType  # 2
+"""It waits as the last one of the queue: at most 20 turns, 24 h."""
+IF_BUSY_INTERRUPT: IfBusy.ValueType  # 3
+"""It waits as the first one of the queue, and the turn in progress is stopped (end reason
+INTERRUPTED). Of several the newest comes first.
+"""
+Global___IfBusy: _TypeAlias = IfBusy  # noqa: Y015
+
 class _RecordView:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -274,6 +306,7 @@ class Session(_message.Message):
     LEASE_FIELD_NUMBER: _builtins.int
     RETENTION_FIELD_NUMBER: _builtins.int
     OPERATION_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Unique in the project, for ever."""
     state: Global___SessionState.ValueType
@@ -328,6 +361,12 @@ class Session(_message.Message):
     def operation(self) -> Global___SessionOperation:
         """The operation that holds it; absent when none does."""
 
+    @_builtins.property
+    def queue(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueuedTurn]:
+        """The turns that wait for the turn in progress, next one first; without a turn in progress
+        they wait for the next StartTurn. Not told by ListSessions.
+        """
+
     def __init__(
         self,
         *,
@@ -348,10 +387,11 @@ class Session(_message.Message):
         lease: Global___SessionLease | None = ...,
         retention: Global___RetentionPolicy.ValueType = ...,
         operation: Global___SessionOperation | None = ...,
+        queue: _abc.Iterable[Global___QueuedTurn] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "binding", b"binding", "create_time", b"create_time", "lease", b"lease", "limits", b"limits", "operation", b"operation", "turn", b"turn", "update_time", b"update_time", "workspace", b"workspace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "approval_policy", b"approval_policy", "binding", b"binding", "create_time", b"create_time", "etag", b"etag", "head_seq", b"head_seq", "labels", b"labels", "lease", b"lease", "limits", b"limits", "operation", b"operation", "placement", b"placement", "retention", b"retention", "session_id", b"session_id", "state", b"state", "turn", b"turn", "update_time", b"update_time", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "approval_policy", b"approval_policy", "binding", b"binding", "create_time", b"create_time", "etag", b"etag", "head_seq", b"head_seq", "labels", b"labels", "lease", b"lease", "limits", b"limits", "operation", b"operation", "placement", b"placement", "queue", b"queue", "retention", b"retention", "session_id", b"session_id", "state", b"state", "turn", b"turn", "update_time", b"update_time", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -660,6 +700,44 @@ class SessionWorkspace(_message.Message):
 Global___SessionWorkspace: _TypeAlias = SessionWorkspace  # noqa: Y015
 
 @_typing.final
+class QueuedTurn(_message.Message):
+    """A turn in the queue; GetTurn tells all about it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    INTERRUPT_FIELD_NUMBER: _builtins.int
+    turn_id: _builtins.str
+    """The turn."""
+    interrupt: _builtins.bool
+    """Whether any end of the turn before admits it, not only COMPLETED."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was queued."""
+
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When it fails unless it was admitted before."""
+
+    def __init__(
+        self,
+        *,
+        turn_id: _builtins.str = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+        interrupt: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "interrupt", b"interrupt", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueuedTurn: _TypeAlias = QueuedTurn  # noqa: Y015
+
+@_typing.final
 class SessionLease(_message.Message):
     """Who drives a session."""
 
@@ -720,6 +798,9 @@ class Turn(_message.Message):
     STOP_DEADLINE_FIELD_NUMBER: _builtins.int
     STOP_METHOD_FIELD_NUMBER: _builtins.int
     PENDING_INTERACTION_IDS_FIELD_NUMBER: _builtins.int
+    ADMIT_TIME_FIELD_NUMBER: _builtins.int
+    QUEUE_POSITION_FIELD_NUMBER: _builtins.int
+    QUEUE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     turn_id: _builtins.str
@@ -739,13 +820,15 @@ class Turn(_message.Message):
     runtime_after: _turn_pb2.RuntimeAfter.ValueType
     """What became of the agent's process."""
     first_seq: _builtins.int
-    """The seq of its first record."""
+    """The seq of its first record; 0 while it is QUEUED."""
     last_seq: _builtins.int
     """The seq of its last record; 0 until it has ended."""
     stopping: _builtins.bool
     """Whether a Stop of it is open."""
     stop_method: _turn_pb2.StopMethod.ValueType
     """How a Stop ended it."""
+    queue_position: _builtins.int
+    """QUEUED: its place, 1 for the next one."""
     @_builtins.property
     def phase_deadline(self) -> _timestamp_pb2.Timestamp:
         """When the phase fails the turn."""
@@ -756,7 +839,7 @@ class Turn(_message.Message):
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was admitted."""
+        """When StartTurn stored it."""
 
     @_builtins.property
     def begin_time(self) -> _timestamp_pb2.Timestamp:
@@ -786,6 +869,14 @@ class Turn(_message.Message):
     def pending_interaction_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The questions that wait for an answer."""
 
+    @_builtins.property
+    def admit_time(self) -> _timestamp_pb2.Timestamp:
+        """When it took the session's slot; absent when it has not yet, or never did."""
+
+    @_builtins.property
+    def queue_expire_time(self) -> _timestamp_pb2.Timestamp:
+        """QUEUED: when it fails unless it was admitted before."""
+
     def __init__(
         self,
         *,
@@ -812,10 +903,13 @@ class Turn(_message.Message):
         stop_deadline: _timestamp_pb2.Timestamp | None = ...,
         stop_method: _turn_pb2.StopMethod.ValueType = ...,
         pending_interaction_ids: _abc.Iterable[_builtins.str] | None = ...,
+        admit_time: _timestamp_pb2.Timestamp | None = ...,
+        queue_position: _builtins.int = ...,
+        queue_expire_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begin_time", b"begin_time", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "metadata", b"metadata", "phase_deadline", b"phase_deadline", "stop_deadline", b"stop_deadline", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admit_time", b"admit_time", "begin_time", b"begin_time", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "metadata", b"metadata", "phase_deadline", b"phase_deadline", "queue_expire_time", b"queue_expire_time", "stop_deadline", b"stop_deadline", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_time", b"begin_time", "create_time", b"create_time", "end_reason", b"end_reason", "end_time", b"end_time", "error", b"error", "first_seq", b"first_seq", "last_seq", b"last_seq", "metadata", b"metadata", "pending_interaction_ids", b"pending_interaction_ids", "phase", b"phase", "phase_deadline", b"phase_deadline", "prompt", b"prompt", "prompt_sent", b"prompt_sent", "runtime_after", b"runtime_after", "session_id", b"session_id", "state", b"state", "stop_deadline", b"stop_deadline", "stop_method", b"stop_method", "stop_reason", b"stop_reason", "stopping", b"stopping", "turn_id", b"turn_id", "usage", b"usage", "waiting_reason", b"waiting_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admit_time", b"admit_time", "begin_time", b"begin_time", "create_time", b"create_time", "end_reason", b"end_reason", "end_time", b"end_time", "error", b"error", "first_seq", b"first_seq", "last_seq", b"last_seq", "metadata", b"metadata", "pending_interaction_ids", b"pending_interaction_ids", "phase", b"phase", "phase_deadline", b"phase_deadline", "prompt", b"prompt", "prompt_sent", b"prompt_sent", "queue_expire_time", b"queue_expire_time", "queue_position", b"queue_position", "runtime_after", b"runtime_after", "session_id", b"session_id", "state", b"state", "stop_deadline", b"stop_deadline", "stop_method", b"stop_method", "stop_reason", b"stop_reason", "stopping", b"stopping", "turn_id", b"turn_id", "usage", b"usage", "waiting_reason", b"waiting_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -912,6 +1006,9 @@ class Interaction(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     SETTLE_TIME_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    TOOL_KIND_FIELD_NUMBER: _builtins.int
     interaction_id: _builtins.str
     """Unique in the session."""
     session_id: _builtins.str
@@ -929,7 +1026,15 @@ class Interaction(_message.Message):
     option_id: _builtins.str
     """The chosen option."""
     settled_by: _builtins.str
-    """`client`, the command or the end reason of the turn that cancelled it, or `expiry`."""
+    """`client`, the standing answer, the command or the end reason of the turn that cancelled
+    it, or `expiry`.
+    """
+    schema: _builtins.str
+    """FORM: JSON Schema of the values."""
+    values: _builtins.str
+    """FORM: the values that were filled in, a JSON object."""
+    tool_kind: _builtins.str
+    """PERMISSION: what kind of tool it is; empty when not told."""
     @_builtins.property
     def options(self) -> _containers.RepeatedCompositeFieldContainer[_record_pb2.InteractionOption]:
         """What may be answered."""
@@ -962,14 +1067,71 @@ class Interaction(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         expire_time: _timestamp_pb2.Timestamp | None = ...,
         settle_time: _timestamp_pb2.Timestamp | None = ...,
+        schema: _builtins.str = ...,
+        values: _builtins.str = ...,
+        tool_kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "settle_time", b"settle_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "interaction_id", b"interaction_id", "kind", b"kind", "option_id", b"option_id", "options", b"options", "session_id", b"session_id", "settle_time", b"settle_time", "settled_by", b"settled_by", "state", b"state", "title", b"title", "tool_call_id", b"tool_call_id", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "interaction_id", b"interaction_id", "kind", b"kind", "option_id", b"option_id", "options", b"options", "schema", b"schema", "session_id", b"session_id", "settle_time", b"settle_time", "settled_by", b"settled_by", "state", b"state", "title", b"title", "tool_call_id", b"tool_call_id", "tool_kind", b"tool_kind", "turn_id", b"turn_id", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Interaction: _TypeAlias = Interaction  # noqa: Y015
+
+@_typing.final
+class StandingAnswer(_message.Message):
+    """An answer that goes for later questions about the same as well."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STANDING_ANSWER_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TOOL_KIND_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    ALLOW_FIELD_NUMBER: _builtins.int
+    INTERACTION_ID_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    REVOKE_TIME_FIELD_NUMBER: _builtins.int
+    standing_answer_id: _builtins.str
+    """Unique in the session."""
+    session_id: _builtins.str
+    """The session."""
+    tool_kind: _builtins.str
+    """What kind of tool it is about; empty for questions that did not tell."""
+    title: _builtins.str
+    """The title of the questions that it answers; empty for all of this kind of tool."""
+    allow: _builtins.bool
+    """Whether the tool may run; otherwise it must not."""
+    interaction_id: _builtins.str
+    """The question that was answered so."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When."""
+
+    @_builtins.property
+    def revoke_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was taken back; absent while it is in force."""
+
+    def __init__(
+        self,
+        *,
+        standing_answer_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        tool_kind: _builtins.str = ...,
+        title: _builtins.str = ...,
+        allow: _builtins.bool = ...,
+        interaction_id: _builtins.str = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        revoke_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "revoke_time", b"revoke_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow", b"allow", "create_time", b"create_time", "interaction_id", b"interaction_id", "revoke_time", b"revoke_time", "session_id", b"session_id", "standing_answer_id", b"standing_answer_id", "title", b"title", "tool_kind", b"tool_kind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StandingAnswer: _TypeAlias = StandingAnswer  # noqa: Y015
 
 @_typing.final
 class CreateSessionRequest(_message.Message):
@@ -1339,12 +1501,15 @@ class StartTurnRequest(_message.Message):
     TURN_ID_FIELD_NUMBER: _builtins.int
     PROMPT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    IF_BUSY_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     turn_id: _builtins.str
     """Chosen by the client, so that it knows the name before any content; minted when empty."""
     request_id: _builtins.str
     """At most 255 characters."""
+    if_busy: Global___IfBusy.ValueType
+    """When another turn is in progress. Default: REJECT."""
     @_builtins.property
     def prompt(self) -> _containers.RepeatedCompositeFieldContainer[_content_pb2.ContentBlock]:
         """1 to 1000 blocks, none of them empty; at most 256 KiB in all."""
@@ -1356,10 +1521,11 @@ class StartTurnRequest(_message.Message):
         turn_id: _builtins.str = ...,
         prompt: _abc.Iterable[_content_pb2.ContentBlock] | None = ...,
         request_id: _builtins.str = ...,
+        if_busy: Global___IfBusy.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompt", b"prompt", "request_id", b"request_id", "session_id", b"session_id", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["if_busy", b"if_busy", "prompt", b"prompt", "request_id", b"request_id", "session_id", b"session_id", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1367,7 +1533,7 @@ Global___StartTurnRequest: _TypeAlias = StartTurnRequest  # noqa: Y015
 
 @_typing.final
 class StartTurnResponse(_message.Message):
-    """The admitted turn."""
+    """The admitted or queued turn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1400,6 +1566,7 @@ class RunTurnRequest(_message.Message):
     PROMPT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     AFTER_SEQ_FIELD_NUMBER: _builtins.int
+    IF_BUSY_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     turn_id: _builtins.str
@@ -1408,6 +1575,8 @@ class RunTurnRequest(_message.Message):
     """At most 255 characters. The same one attaches again."""
     after_seq: _builtins.int
     """When attaching again: the last seq seen. 0: from the turn's first record."""
+    if_busy: Global___IfBusy.ValueType
+    """When another turn is in progress. Default: REJECT."""
     @_builtins.property
     def prompt(self) -> _containers.RepeatedCompositeFieldContainer[_content_pb2.ContentBlock]:
         """1 to 1000 blocks, none of them empty; at most 256 KiB in all."""
@@ -1420,10 +1589,11 @@ class RunTurnRequest(_message.Message):
         prompt: _abc.Iterable[_content_pb2.ContentBlock] | None = ...,
         request_id: _builtins.str = ...,
         after_seq: _builtins.int = ...,
+        if_busy: Global___IfBusy.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "prompt", b"prompt", "request_id", b"request_id", "session_id", b"session_id", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "if_busy", b"if_busy", "prompt", b"prompt", "request_id", b"request_id", "session_id", b"session_id", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1441,7 +1611,7 @@ class RunTurnResponse(_message.Message):
     ENDED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def admitted(self) -> Global___Turn:
-        """First message: names the turn."""
+        """First message: names the turn, which may be QUEUED."""
 
     @_builtins.property
     def record(self) -> _record_pb2.Record:
@@ -1848,6 +2018,68 @@ class GetCommandResponse(_message.Message):
 Global___GetCommandResponse: _TypeAlias = GetCommandResponse  # noqa: Y015
 
 @_typing.final
+class ListCommandsRequest(_message.Message):
+    """Selects commands."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    turn_id: _builtins.str
+    """Only those about this turn; all when empty."""
+    page_size: _builtins.int
+    """At most so many; default 50, at most 1000."""
+    page_token: _builtins.str
+    """From the response before."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCommandsRequest: _TypeAlias = ListCommandsRequest  # noqa: Y015
+
+@_typing.final
+class ListCommandsResponse(_message.Message):
+    """A page of commands."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMANDS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def commands(self) -> _containers.RepeatedCompositeFieldContainer[Global___Command]:
+        """Newest first."""
+
+    def __init__(
+        self,
+        *,
+        commands: _abc.Iterable[Global___Command] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commands", b"commands", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCommandsResponse: _TypeAlias = ListCommandsResponse  # noqa: Y015
+
+@_typing.final
 class ListInteractionsRequest(_message.Message):
     """Selects questions."""
 
@@ -1919,6 +2151,7 @@ class AnswerInteractionRequest(_message.Message):
     INTERACTION_ID_FIELD_NUMBER: _builtins.int
     OPTION_ID_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     interaction_id: _builtins.str
@@ -1927,6 +2160,10 @@ class AnswerInteractionRequest(_message.Message):
     """One of the offered options."""
     request_id: _builtins.str
     """At most 255 characters."""
+    values: _builtins.str
+    """FORM, with the option of kind `allow_once`: a JSON object that fits the schema, at most
+    64 KiB.
+    """
     def __init__(
         self,
         *,
@@ -1934,14 +2171,127 @@ class AnswerInteractionRequest(_message.Message):
         interaction_id: _builtins.str = ...,
         option_id: _builtins.str = ...,
         request_id: _builtins.str = ...,
+        values: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["interaction_id", b"interaction_id", "option_id", b"option_id", "request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interaction_id", b"interaction_id", "option_id", b"option_id", "request_id", b"request_id", "session_id", b"session_id", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AnswerInteractionRequest: _TypeAlias = AnswerInteractionRequest  # noqa: Y015
+
+@_typing.final
+class ListStandingAnswersRequest(_message.Message):
+    """Selects standing answers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    page_size: _builtins.int
+    """At most so many; default 50, at most 1000."""
+    page_token: _builtins.str
+    """From the response before."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListStandingAnswersRequest: _TypeAlias = ListStandingAnswersRequest  # noqa: Y015
+
+@_typing.final
+class ListStandingAnswersResponse(_message.Message):
+    """A page of standing answers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STANDING_ANSWERS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def standing_answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___StandingAnswer]:
+        """Oldest first."""
+
+    def __init__(
+        self,
+        *,
+        standing_answers: _abc.Iterable[Global___StandingAnswer] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "standing_answers", b"standing_answers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListStandingAnswersResponse: _TypeAlias = ListStandingAnswersResponse  # noqa: Y015
+
+@_typing.final
+class RevokeStandingAnswerRequest(_message.Message):
+    """Names the standing answer to take back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    STANDING_ANSWER_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    standing_answer_id: _builtins.str
+    """The standing answer."""
+    request_id: _builtins.str
+    """At most 255 characters."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        standing_answer_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "session_id", b"session_id", "standing_answer_id", b"standing_answer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeStandingAnswerRequest: _TypeAlias = RevokeStandingAnswerRequest  # noqa: Y015
+
+@_typing.final
+class RevokeStandingAnswerResponse(_message.Message):
+    """The standing answer, taken back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STANDING_ANSWER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def standing_answer(self) -> Global___StandingAnswer:
+        """As it stands."""
+
+    def __init__(
+        self,
+        *,
+        standing_answer: Global___StandingAnswer | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["standing_answer", b"standing_answer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["standing_answer", b"standing_answer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeStandingAnswerResponse: _TypeAlias = RevokeStandingAnswerResponse  # noqa: Y015
 
 @_typing.final
 class AnswerInteractionResponse(_message.Message):

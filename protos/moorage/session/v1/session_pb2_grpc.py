@@ -30,7 +30,7 @@ class SessionServiceStub:
 
     A *session* is one durable conversation with one agent; it outlives every process. A
     *turn* is one prompt and everything the agent does until it ends; a session has at
-    most one in progress. A *record* is one durable transcript entry, numbered 1, 2, 3 …
+    most one in progress, others may wait in its queue. A *record* is one durable transcript entry, numbered 1, 2, 3 …
     per session without gaps.
 
     The project is taken from the call's metadata key `moorage-project` (`default`
@@ -100,6 +100,11 @@ class SessionServiceStub:
                 request_serializer=moorage_dot_session_dot_v1_dot_session__pb2.GetCommandRequest.SerializeToString,
                 response_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.GetCommandResponse.FromString,
                 _registered_method=True)
+        self.ListCommands = channel.unary_unary(
+                '/moorage.session.v1.SessionService/ListCommands',
+                request_serializer=moorage_dot_session_dot_v1_dot_session__pb2.ListCommandsRequest.SerializeToString,
+                response_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.ListCommandsResponse.FromString,
+                _registered_method=True)
         self.ListInteractions = channel.unary_unary(
                 '/moorage.session.v1.SessionService/ListInteractions',
                 request_serializer=moorage_dot_session_dot_v1_dot_session__pb2.ListInteractionsRequest.SerializeToString,
@@ -109,6 +114,16 @@ class SessionServiceStub:
                 '/moorage.session.v1.SessionService/AnswerInteraction',
                 request_serializer=moorage_dot_session_dot_v1_dot_session__pb2.AnswerInteractionRequest.SerializeToString,
                 response_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.AnswerInteractionResponse.FromString,
+                _registered_method=True)
+        self.ListStandingAnswers = channel.unary_unary(
+                '/moorage.session.v1.SessionService/ListStandingAnswers',
+                request_serializer=moorage_dot_session_dot_v1_dot_session__pb2.ListStandingAnswersRequest.SerializeToString,
+                response_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.ListStandingAnswersResponse.FromString,
+                _registered_method=True)
+        self.RevokeStandingAnswer = channel.unary_unary(
+                '/moorage.session.v1.SessionService/RevokeStandingAnswer',
+                request_serializer=moorage_dot_session_dot_v1_dot_session__pb2.RevokeStandingAnswerRequest.SerializeToString,
+                response_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.RevokeStandingAnswerResponse.FromString,
                 _registered_method=True)
         self.CloseSession = channel.unary_unary(
                 '/moorage.session.v1.SessionService/CloseSession',
@@ -132,7 +147,7 @@ class SessionServiceServicer:
 
     A *session* is one durable conversation with one agent; it outlives every process. A
     *turn* is one prompt and everything the agent does until it ends; a session has at
-    most one in progress. A *record* is one durable transcript entry, numbered 1, 2, 3 …
+    most one in progress, others may wait in its queue. A *record* is one durable transcript entry, numbered 1, 2, 3 …
     per session without gaps.
 
     The project is taken from the call's metadata key `moorage-project` (`default`
@@ -181,10 +196,15 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StartTurn(self, request, context):
-        """Admits a turn or refuses it, in one transaction, before any runner or workspace is
-        touched. A refused turn leaves no trace. FAILED_PRECONDITION / TURN_IN_PROGRESS
-        with turn, state, phase and a pending interaction_id, SESSION_CLOSED with the session's
-        state, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS; ABORTED /
+        """Admits a turn, queues it or refuses it, in one transaction, before any runner or
+        workspace is touched; `if_busy` says which when another turn is in progress. A refused
+        turn leaves no trace. A queued turn is admitted when the turn before it has COMPLETED;
+        one that interrupts when the turn before it has ended in any way, unless somebody stops
+        that turn afterwards with StopTurn. Otherwise the queue is held: the next StartTurn runs
+        at once, and when that has COMPLETED the queue goes on.
+        FAILED_PRECONDITION / TURN_IN_PROGRESS with turn, state, phase and a pending
+        interaction_id, SESSION_CLOSED with the session's state, BINDING_UNRESOLVED;
+        RESOURCE_EXHAUSTED / QUEUE_FULL; ALREADY_EXISTS / TURN_ALREADY_EXISTS; ABORTED /
         TURN_WITHDRAWN for a turn_id that a Stop named in the last 10 minutes, before there was
         such a turn.
         """
@@ -221,12 +241,13 @@ class SessionServiceServicer:
         """Orders the end of a turn. The command is durable: it is delivered, and delivered
         again, until it is settled, and it never hits another turn than the one it names. A
         failed delivery does not fail the call. With `expected_turn_id`: a turn in progress is
-        stopped; one that has ended while nothing is in progress makes an OBSOLETE command;
+        stopped, one in the queue is withdrawn from it; one that has ended while nothing is in progress makes an OBSOLETE command;
         one that was never admitted is withdrawn, and StartTurn refuses that id for 10 minutes.
         FAILED_PRECONDITION / TURN_MISMATCH with the turn in progress when the named one has
         ended and another is in progress. Without it: the turn that was in progress when the
-        call arrived; OBSOLETE when there was none. Two Stops of one turn share one open
-        command. A turn that no runner has begun ends at once.
+        call arrived, never one in the queue; OBSOLETE when there was none. Two Stops of one
+        turn share one open command. A turn that no runner has begun ends at once. Whatever is
+        queued waits for the next StartTurn.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -235,6 +256,13 @@ class SessionServiceServicer:
     def GetCommand(self, request, context):
         """A command as it stands; with `wait` when it is settled, or at the call's deadline.
         NOT_FOUND / COMMAND_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListCommands(self, request, context):
+        """The commands of a session, newest first. Settled ones are kept for 7 days.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -250,7 +278,24 @@ class SessionServiceServicer:
     def AnswerInteraction(self, request, context):
         """Answers a question. The first decision wins and is delivered until the runner has it.
         NOT_FOUND / INTERACTION_NOT_FOUND; FAILED_PRECONDITION / INTERACTION_NOT_PENDING with
-        the outcome; INVALID_ARGUMENT for an option that was not offered.
+        the outcome; INVALID_ARGUMENT for an option that was not offered, or values that do not
+        fit the schema. An option of kind `allow_always` or `reject_always` leaves a standing
+        answer: later questions about the same are answered alike, until it is revoked.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListStandingAnswers(self, request, context):
+        """The standing answers of a session that are in force, oldest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeStandingAnswer(self, request, context):
+        """Takes a standing answer back: from now on users are asked again. What has been answered
+        stays. Repeating it is OK. NOT_FOUND / STANDING_ANSWER_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -258,7 +303,7 @@ class SessionServiceServicer:
 
     def CloseSession(self, request, context):
         """Closes a session: stops its turn (end reason CLOSED), ends its runtime, removes its
-        workspace by the retention policy. Returns at CLOSING; with `wait` at CLOSED or at the
+        workspace by the retention policy. Turns in its queue end at once. Returns at CLOSING; with `wait` at CLOSED or at the
         call's deadline. Repeating it is OK. Nothing is admitted or begun from then on
         (FAILED_PRECONDITION / SESSION_CLOSED); the transcript stays. What is out of reach
         delays it and is told in the session's `operation`.
@@ -336,6 +381,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     request_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.GetCommandRequest.FromString,
                     response_serializer=moorage_dot_session_dot_v1_dot_session__pb2.GetCommandResponse.SerializeToString,
             ),
+            'ListCommands': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCommands,
+                    request_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.ListCommandsRequest.FromString,
+                    response_serializer=moorage_dot_session_dot_v1_dot_session__pb2.ListCommandsResponse.SerializeToString,
+            ),
             'ListInteractions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListInteractions,
                     request_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.ListInteractionsRequest.FromString,
@@ -345,6 +395,16 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.AnswerInteraction,
                     request_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.AnswerInteractionRequest.FromString,
                     response_serializer=moorage_dot_session_dot_v1_dot_session__pb2.AnswerInteractionResponse.SerializeToString,
+            ),
+            'ListStandingAnswers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListStandingAnswers,
+                    request_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.ListStandingAnswersRequest.FromString,
+                    response_serializer=moorage_dot_session_dot_v1_dot_session__pb2.ListStandingAnswersResponse.SerializeToString,
+            ),
+            'RevokeStandingAnswer': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeStandingAnswer,
+                    request_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.RevokeStandingAnswerRequest.FromString,
+                    response_serializer=moorage_dot_session_dot_v1_dot_session__pb2.RevokeStandingAnswerResponse.SerializeToString,
             ),
             'CloseSession': grpc.unary_unary_rpc_method_handler(
                     servicer.CloseSession,
@@ -374,7 +434,7 @@ class SessionService:
 
     A *session* is one durable conversation with one agent; it outlives every process. A
     *turn* is one prompt and everything the agent does until it ends; a session has at
-    most one in progress. A *record* is one durable transcript entry, numbered 1, 2, 3 …
+    most one in progress, others may wait in its queue. A *record* is one durable transcript entry, numbered 1, 2, 3 …
     per session without gaps.
 
     The project is taken from the call's metadata key `moorage-project` (`default`
@@ -659,6 +719,33 @@ class SessionService:
             _registered_method=True)
 
     @staticmethod
+    def ListCommands(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.session.v1.SessionService/ListCommands',
+            moorage_dot_session_dot_v1_dot_session__pb2.ListCommandsRequest.SerializeToString,
+            moorage_dot_session_dot_v1_dot_session__pb2.ListCommandsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ListInteractions(request,
             target,
             options=(),
@@ -702,6 +789,60 @@ class SessionService:
             '/moorage.session.v1.SessionService/AnswerInteraction',
             moorage_dot_session_dot_v1_dot_session__pb2.AnswerInteractionRequest.SerializeToString,
             moorage_dot_session_dot_v1_dot_session__pb2.AnswerInteractionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListStandingAnswers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.session.v1.SessionService/ListStandingAnswers',
+            moorage_dot_session_dot_v1_dot_session__pb2.ListStandingAnswersRequest.SerializeToString,
+            moorage_dot_session_dot_v1_dot_session__pb2.ListStandingAnswersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeStandingAnswer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.session.v1.SessionService/RevokeStandingAnswer',
+            moorage_dot_session_dot_v1_dot_session__pb2.RevokeStandingAnswerRequest.SerializeToString,
+            moorage_dot_session_dot_v1_dot_session__pb2.RevokeStandingAnswerResponse.FromString,
             options,
             channel_credentials,
             insecure,

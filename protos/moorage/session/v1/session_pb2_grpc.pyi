@@ -31,7 +31,7 @@ class SessionServiceStub:
 
     A *session* is one durable conversation with one agent; it outlives every process. A
     *turn* is one prompt and everything the agent does until it ends; a session has at
-    most one in progress. A *record* is one durable transcript entry, numbered 1, 2, 3 …
+    most one in progress, others may wait in its queue. A *record* is one durable transcript entry, numbered 1, 2, 3 …
     per session without gaps.
 
     The project is taken from the call's metadata key `moorage-project` (`default`
@@ -66,10 +66,15 @@ class SessionServiceStub:
     FAILED_PRECONDITION / SESSION_CLOSED unless it is OPEN.
     """
     StartTurn: _grpc.UnaryUnaryMultiCallable[_session_pb2.StartTurnRequest, _session_pb2.StartTurnResponse]
-    """Admits a turn or refuses it, in one transaction, before any runner or workspace is
-    touched. A refused turn leaves no trace. FAILED_PRECONDITION / TURN_IN_PROGRESS
-    with turn, state, phase and a pending interaction_id, SESSION_CLOSED with the session's
-    state, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS; ABORTED /
+    """Admits a turn, queues it or refuses it, in one transaction, before any runner or
+    workspace is touched; `if_busy` says which when another turn is in progress. A refused
+    turn leaves no trace. A queued turn is admitted when the turn before it has COMPLETED;
+    one that interrupts when the turn before it has ended in any way, unless somebody stops
+    that turn afterwards with StopTurn. Otherwise the queue is held: the next StartTurn runs
+    at once, and when that has COMPLETED the queue goes on.
+    FAILED_PRECONDITION / TURN_IN_PROGRESS with turn, state, phase and a pending
+    interaction_id, SESSION_CLOSED with the session's state, BINDING_UNRESOLVED;
+    RESOURCE_EXHAUSTED / QUEUE_FULL; ALREADY_EXISTS / TURN_ALREADY_EXISTS; ABORTED /
     TURN_WITHDRAWN for a turn_id that a Stop named in the last 10 minutes, before there was
     such a turn.
     """
@@ -88,27 +93,38 @@ class SessionServiceStub:
     """Orders the end of a turn. The command is durable: it is delivered, and delivered
     again, until it is settled, and it never hits another turn than the one it names. A
     failed delivery does not fail the call. With `expected_turn_id`: a turn in progress is
-    stopped; one that has ended while nothing is in progress makes an OBSOLETE command;
+    stopped, one in the queue is withdrawn from it; one that has ended while nothing is in progress makes an OBSOLETE command;
     one that was never admitted is withdrawn, and StartTurn refuses that id for 10 minutes.
     FAILED_PRECONDITION / TURN_MISMATCH with the turn in progress when the named one has
     ended and another is in progress. Without it: the turn that was in progress when the
-    call arrived; OBSOLETE when there was none. Two Stops of one turn share one open
-    command. A turn that no runner has begun ends at once.
+    call arrived, never one in the queue; OBSOLETE when there was none. Two Stops of one
+    turn share one open command. A turn that no runner has begun ends at once. Whatever is
+    queued waits for the next StartTurn.
     """
     GetCommand: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetCommandRequest, _session_pb2.GetCommandResponse]
     """A command as it stands; with `wait` when it is settled, or at the call's deadline.
     NOT_FOUND / COMMAND_NOT_FOUND.
     """
+    ListCommands: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListCommandsRequest, _session_pb2.ListCommandsResponse]
+    """The commands of a session, newest first. Settled ones are kept for 7 days."""
     ListInteractions: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListInteractionsRequest, _session_pb2.ListInteractionsResponse]
     """The agent's questions, oldest first."""
     AnswerInteraction: _grpc.UnaryUnaryMultiCallable[_session_pb2.AnswerInteractionRequest, _session_pb2.AnswerInteractionResponse]
     """Answers a question. The first decision wins and is delivered until the runner has it.
     NOT_FOUND / INTERACTION_NOT_FOUND; FAILED_PRECONDITION / INTERACTION_NOT_PENDING with
-    the outcome; INVALID_ARGUMENT for an option that was not offered.
+    the outcome; INVALID_ARGUMENT for an option that was not offered, or values that do not
+    fit the schema. An option of kind `allow_always` or `reject_always` leaves a standing
+    answer: later questions about the same are answered alike, until it is revoked.
+    """
+    ListStandingAnswers: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListStandingAnswersRequest, _session_pb2.ListStandingAnswersResponse]
+    """The standing answers of a session that are in force, oldest first."""
+    RevokeStandingAnswer: _grpc.UnaryUnaryMultiCallable[_session_pb2.RevokeStandingAnswerRequest, _session_pb2.RevokeStandingAnswerResponse]
+    """Takes a standing answer back: from now on users are asked again. What has been answered
+    stays. Repeating it is OK. NOT_FOUND / STANDING_ANSWER_NOT_FOUND.
     """
     CloseSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.CloseSessionRequest, _session_pb2.CloseSessionResponse]
     """Closes a session: stops its turn (end reason CLOSED), ends its runtime, removes its
-    workspace by the retention policy. Returns at CLOSING; with `wait` at CLOSED or at the
+    workspace by the retention policy. Turns in its queue end at once. Returns at CLOSING; with `wait` at CLOSED or at the
     call's deadline. Repeating it is OK. Nothing is admitted or begun from then on
     (FAILED_PRECONDITION / SESSION_CLOSED); the transcript stays. What is out of reach
     delays it and is told in the session's `operation`.
@@ -127,7 +143,7 @@ class SessionServiceAsyncStub(SessionServiceStub):
 
     A *session* is one durable conversation with one agent; it outlives every process. A
     *turn* is one prompt and everything the agent does until it ends; a session has at
-    most one in progress. A *record* is one durable transcript entry, numbered 1, 2, 3 …
+    most one in progress, others may wait in its queue. A *record* is one durable transcript entry, numbered 1, 2, 3 …
     per session without gaps.
 
     The project is taken from the call's metadata key `moorage-project` (`default`
@@ -159,10 +175,15 @@ class SessionServiceAsyncStub(SessionServiceStub):
     FAILED_PRECONDITION / SESSION_CLOSED unless it is OPEN.
     """
     StartTurn: _aio.UnaryUnaryMultiCallable[_session_pb2.StartTurnRequest, _session_pb2.StartTurnResponse]  # type: ignore[assignment]
-    """Admits a turn or refuses it, in one transaction, before any runner or workspace is
-    touched. A refused turn leaves no trace. FAILED_PRECONDITION / TURN_IN_PROGRESS
-    with turn, state, phase and a pending interaction_id, SESSION_CLOSED with the session's
-    state, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS; ABORTED /
+    """Admits a turn, queues it or refuses it, in one transaction, before any runner or
+    workspace is touched; `if_busy` says which when another turn is in progress. A refused
+    turn leaves no trace. A queued turn is admitted when the turn before it has COMPLETED;
+    one that interrupts when the turn before it has ended in any way, unless somebody stops
+    that turn afterwards with StopTurn. Otherwise the queue is held: the next StartTurn runs
+    at once, and when that has COMPLETED the queue goes on.
+    FAILED_PRECONDITION / TURN_IN_PROGRESS with turn, state, phase and a pending
+    interaction_id, SESSION_CLOSED with the session's state, BINDING_UNRESOLVED;
+    RESOURCE_EXHAUSTED / QUEUE_FULL; ALREADY_EXISTS / TURN_ALREADY_EXISTS; ABORTED /
     TURN_WITHDRAWN for a turn_id that a Stop named in the last 10 minutes, before there was
     such a turn.
     """
@@ -181,27 +202,38 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """Orders the end of a turn. The command is durable: it is delivered, and delivered
     again, until it is settled, and it never hits another turn than the one it names. A
     failed delivery does not fail the call. With `expected_turn_id`: a turn in progress is
-    stopped; one that has ended while nothing is in progress makes an OBSOLETE command;
+    stopped, one in the queue is withdrawn from it; one that has ended while nothing is in progress makes an OBSOLETE command;
     one that was never admitted is withdrawn, and StartTurn refuses that id for 10 minutes.
     FAILED_PRECONDITION / TURN_MISMATCH with the turn in progress when the named one has
     ended and another is in progress. Without it: the turn that was in progress when the
-    call arrived; OBSOLETE when there was none. Two Stops of one turn share one open
-    command. A turn that no runner has begun ends at once.
+    call arrived, never one in the queue; OBSOLETE when there was none. Two Stops of one
+    turn share one open command. A turn that no runner has begun ends at once. Whatever is
+    queued waits for the next StartTurn.
     """
     GetCommand: _aio.UnaryUnaryMultiCallable[_session_pb2.GetCommandRequest, _session_pb2.GetCommandResponse]  # type: ignore[assignment]
     """A command as it stands; with `wait` when it is settled, or at the call's deadline.
     NOT_FOUND / COMMAND_NOT_FOUND.
     """
+    ListCommands: _aio.UnaryUnaryMultiCallable[_session_pb2.ListCommandsRequest, _session_pb2.ListCommandsResponse]  # type: ignore[assignment]
+    """The commands of a session, newest first. Settled ones are kept for 7 days."""
     ListInteractions: _aio.UnaryUnaryMultiCallable[_session_pb2.ListInteractionsRequest, _session_pb2.ListInteractionsResponse]  # type: ignore[assignment]
     """The agent's questions, oldest first."""
     AnswerInteraction: _aio.UnaryUnaryMultiCallable[_session_pb2.AnswerInteractionRequest, _session_pb2.AnswerInteractionResponse]  # type: ignore[assignment]
     """Answers a question. The first decision wins and is delivered until the runner has it.
     NOT_FOUND / INTERACTION_NOT_FOUND; FAILED_PRECONDITION / INTERACTION_NOT_PENDING with
-    the outcome; INVALID_ARGUMENT for an option that was not offered.
+    the outcome; INVALID_ARGUMENT for an option that was not offered, or values that do not
+    fit the schema. An option of kind `allow_always` or `reject_always` leaves a standing
+    answer: later questions about the same are answered alike, until it is revoked.
+    """
+    ListStandingAnswers: _aio.UnaryUnaryMultiCallable[_session_pb2.ListStandingAnswersRequest, _session_pb2.ListStandingAnswersResponse]  # type: ignore[assignment]
+    """The standing answers of a session that are in force, oldest first."""
+    RevokeStandingAnswer: _aio.UnaryUnaryMultiCallable[_session_pb2.RevokeStandingAnswerRequest, _session_pb2.RevokeStandingAnswerResponse]  # type: ignore[assignment]
+    """Takes a standing answer back: from now on users are asked again. What has been answered
+    stays. Repeating it is OK. NOT_FOUND / STANDING_ANSWER_NOT_FOUND.
     """
     CloseSession: _aio.UnaryUnaryMultiCallable[_session_pb2.CloseSessionRequest, _session_pb2.CloseSessionResponse]  # type: ignore[assignment]
     """Closes a session: stops its turn (end reason CLOSED), ends its runtime, removes its
-    workspace by the retention policy. Returns at CLOSING; with `wait` at CLOSED or at the
+    workspace by the retention policy. Turns in its queue end at once. Returns at CLOSING; with `wait` at CLOSED or at the
     call's deadline. Repeating it is OK. Nothing is admitted or begun from then on
     (FAILED_PRECONDITION / SESSION_CLOSED); the transcript stays. What is out of reach
     delays it and is told in the session's `operation`.
@@ -219,7 +251,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
 
     A *session* is one durable conversation with one agent; it outlives every process. A
     *turn* is one prompt and everything the agent does until it ends; a session has at
-    most one in progress. A *record* is one durable transcript entry, numbered 1, 2, 3 …
+    most one in progress, others may wait in its queue. A *record* is one durable transcript entry, numbered 1, 2, 3 …
     per session without gaps.
 
     The project is taken from the call's metadata key `moorage-project` (`default`
@@ -279,10 +311,15 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.StartTurnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.StartTurnResponse, _abc.Awaitable[_session_pb2.StartTurnResponse]]:
-        """Admits a turn or refuses it, in one transaction, before any runner or workspace is
-        touched. A refused turn leaves no trace. FAILED_PRECONDITION / TURN_IN_PROGRESS
-        with turn, state, phase and a pending interaction_id, SESSION_CLOSED with the session's
-        state, BINDING_UNRESOLVED; ALREADY_EXISTS / TURN_ALREADY_EXISTS; ABORTED /
+        """Admits a turn, queues it or refuses it, in one transaction, before any runner or
+        workspace is touched; `if_busy` says which when another turn is in progress. A refused
+        turn leaves no trace. A queued turn is admitted when the turn before it has COMPLETED;
+        one that interrupts when the turn before it has ended in any way, unless somebody stops
+        that turn afterwards with StopTurn. Otherwise the queue is held: the next StartTurn runs
+        at once, and when that has COMPLETED the queue goes on.
+        FAILED_PRECONDITION / TURN_IN_PROGRESS with turn, state, phase and a pending
+        interaction_id, SESSION_CLOSED with the session's state, BINDING_UNRESOLVED;
+        RESOURCE_EXHAUSTED / QUEUE_FULL; ALREADY_EXISTS / TURN_ALREADY_EXISTS; ABORTED /
         TURN_WITHDRAWN for a turn_id that a Stop named in the last 10 minutes, before there was
         such a turn.
         """
@@ -325,12 +362,13 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         """Orders the end of a turn. The command is durable: it is delivered, and delivered
         again, until it is settled, and it never hits another turn than the one it names. A
         failed delivery does not fail the call. With `expected_turn_id`: a turn in progress is
-        stopped; one that has ended while nothing is in progress makes an OBSOLETE command;
+        stopped, one in the queue is withdrawn from it; one that has ended while nothing is in progress makes an OBSOLETE command;
         one that was never admitted is withdrawn, and StartTurn refuses that id for 10 minutes.
         FAILED_PRECONDITION / TURN_MISMATCH with the turn in progress when the named one has
         ended and another is in progress. Without it: the turn that was in progress when the
-        call arrived; OBSOLETE when there was none. Two Stops of one turn share one open
-        command. A turn that no runner has begun ends at once.
+        call arrived, never one in the queue; OBSOLETE when there was none. Two Stops of one
+        turn share one open command. A turn that no runner has begun ends at once. Whatever is
+        queued waits for the next StartTurn.
         """
 
     @_abc_1.abstractmethod
@@ -342,6 +380,14 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         """A command as it stands; with `wait` when it is settled, or at the call's deadline.
         NOT_FOUND / COMMAND_NOT_FOUND.
         """
+
+    @_abc_1.abstractmethod
+    def ListCommands(
+        self,
+        request: _session_pb2.ListCommandsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ListCommandsResponse, _abc.Awaitable[_session_pb2.ListCommandsResponse]]:
+        """The commands of a session, newest first. Settled ones are kept for 7 days."""
 
     @_abc_1.abstractmethod
     def ListInteractions(
@@ -359,7 +405,27 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_pb2.AnswerInteractionResponse, _abc.Awaitable[_session_pb2.AnswerInteractionResponse]]:
         """Answers a question. The first decision wins and is delivered until the runner has it.
         NOT_FOUND / INTERACTION_NOT_FOUND; FAILED_PRECONDITION / INTERACTION_NOT_PENDING with
-        the outcome; INVALID_ARGUMENT for an option that was not offered.
+        the outcome; INVALID_ARGUMENT for an option that was not offered, or values that do not
+        fit the schema. An option of kind `allow_always` or `reject_always` leaves a standing
+        answer: later questions about the same are answered alike, until it is revoked.
+        """
+
+    @_abc_1.abstractmethod
+    def ListStandingAnswers(
+        self,
+        request: _session_pb2.ListStandingAnswersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ListStandingAnswersResponse, _abc.Awaitable[_session_pb2.ListStandingAnswersResponse]]:
+        """The standing answers of a session that are in force, oldest first."""
+
+    @_abc_1.abstractmethod
+    def RevokeStandingAnswer(
+        self,
+        request: _session_pb2.RevokeStandingAnswerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.RevokeStandingAnswerResponse, _abc.Awaitable[_session_pb2.RevokeStandingAnswerResponse]]:
+        """Takes a standing answer back: from now on users are asked again. What has been answered
+        stays. Repeating it is OK. NOT_FOUND / STANDING_ANSWER_NOT_FOUND.
         """
 
     @_abc_1.abstractmethod
@@ -369,7 +435,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.CloseSessionResponse, _abc.Awaitable[_session_pb2.CloseSessionResponse]]:
         """Closes a session: stops its turn (end reason CLOSED), ends its runtime, removes its
-        workspace by the retention policy. Returns at CLOSING; with `wait` at CLOSED or at the
+        workspace by the retention policy. Turns in its queue end at once. Returns at CLOSING; with `wait` at CLOSED or at the
         call's deadline. Repeating it is OK. Nothing is admitted or begun from then on
         (FAILED_PRECONDITION / SESSION_CLOSED); the transcript stays. What is out of reach
         delays it and is told in the session's `operation`.
