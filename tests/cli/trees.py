@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 
@@ -33,6 +34,12 @@ def runs(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return _fields(Path(f"/proc/{pid}"))[0] != "Z"
     return False
+
+
+def processor_time(pid: int) -> float:
+    """Seconds of a processor that it has used."""
+    fields = _fields(Path(f"/proc/{pid}"))
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _parent(process: Path) -> int:
