@@ -16,6 +16,7 @@ from services.cli import (
     commands_run,
     commands_runner,
     commands_session,
+    commands_takeover,
     commands_turns,
     commands_up,
 )
@@ -72,6 +73,7 @@ app.command()(commands_run.run)
 app.command()(commands_run.watch)
 app.command()(commands_turns.stop)
 app.command()(commands_turns.answer)
+commands_session.app.command()(commands_takeover.takeover)
 app.add_typer(commands_session.app, name="session")
 app.add_typer(commands_operate.lease_app, name="lease")
 app.add_typer(commands_operate.workspace_app, name="workspace")

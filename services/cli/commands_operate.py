@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable, Mapping
 from datetime import UTC
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +17,7 @@ from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceStub
 from services.cli.app import Context, JsonOption, run
 from services.cli.exits import Exit
 from services.cli.operators import channel_to
+from services.cli.output import Output
 
 if TYPE_CHECKING:
     from moorage.owner.v1.lease_pb2_grpc import LeaseServiceAsyncStub
@@ -93,6 +96,30 @@ def get_lease(
     run(options.output, work)
 
 
+@lease_app.command("watch")
+def watch_leases(
+    context: typer.Context,
+    prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="E.g. `runners/`.")] = "",
+    every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How often to look.")] = 1.0,
+    owner: OwnerOption = "",
+    _json: JsonOption = False,
+) -> None:
+    """Tell who gets a lease and who has it no more, until interrupted."""
+    options: Context = context.obj
+
+    async def work() -> Exit:
+        known: dict[str, lease_pb2.Lease] = {}
+        async with channel_to("owner", owner) as channel:
+            while True:
+                live = await _leases(LeaseServiceStub(channel), prefix, live_only=True)
+                for lease in _changes(known, live):
+                    _tell_change(options.output, lease)
+                known = {lease.resource: lease for lease in live}
+                await asyncio.sleep(every)
+
+    run(options.output, work)
+
+
 @workspace_app.command("list")
 def list_workspaces(
     context: typer.Context, workspace: WorkspaceOption = "", _json: JsonOption = False
@@ -126,6 +153,29 @@ async def _leases(stub: LeaseServiceAsyncStub, prefix: str, *, live_only: bool) 
         request.page_token = page.next_page_token
         if not page.next_page_token:
             return leases
+
+
+def _changes(known: Mapping[str, lease_pb2.Lease], live: Iterable[lease_pb2.Lease]) -> list[lease_pb2.Lease]:
+    """The leases that were granted, and as not live any more those that have ended."""
+    now = {lease.resource: lease for lease in live}
+    ended = [_ended(lease) for name, lease in known.items() if name not in now]
+    granted = [lease for name, lease in now.items() if name not in known or known[name].token != lease.token]
+    return ended + granted
+
+
+def _ended(lease: lease_pb2.Lease) -> lease_pb2.Lease:
+    ended = lease_pb2.Lease()
+    ended.CopyFrom(lease)
+    ended.live = False
+    return ended
+
+
+def _tell_change(output: Output, lease: lease_pb2.Lease) -> None:
+    if output.as_json:
+        output.message(lease)
+    else:
+        what = "is held by" if lease.live else "is held no more by"
+        output.line(f"{lease.resource} {what} {lease.holder}, token {lease.token}")
 
 
 def _lease_row(lease: lease_pb2.Lease) -> tuple[str, ...]:
