@@ -25,6 +25,8 @@ from services.session.store.journal import JournalStore
 _ANSWER: Final = 3.0
 _KNOWN: Final = 0.5
 _SOON: Final = 0.2
+# So often the runner that a turn was offered to is asked again before the others.
+_SAME: Final = 3
 
 _log: Final = get_logger(__name__)
 
@@ -164,7 +166,11 @@ class Dispatcher:
 
     async def _pick(self, claim: Claim, found: Candidates, refused: dict[str, str]) -> Runner | None:
         async with self._choice:
-            runner = found.pick(await self._store.loads(claim), claim.endpoint, refused)
+            loads = await self._store.loads(claim)
+            # Nobody holds the session, so who was asked so often does not begin it: the others first.
+            others = {*refused, claim.endpoint} if claim.attempts > _SAME else ()
+            runner = found.pick(loads, "", others) if others else None
+            runner = runner or found.pick(loads, claim.endpoint, refused)
             if runner is not None:
                 await self._count(claim, runner.endpoint)
         return runner

@@ -248,8 +248,8 @@ async def was_taken(taker: Taker, lease: lease_pb2.Lease, session_id: str = "s1"
 
 
 async def is_due(database_url: str) -> bool:
-    """Whether the turn is to be offered at once, to no runner in particular."""
-    query = "SELECT dispatch_endpoint = '' AND dispatch_time <= clock_timestamp() FROM session.turns"
+    """Whether the turn is to be offered at once."""
+    query = "SELECT dispatch_time <= clock_timestamp() FROM session.turns"
     return bool(await fetch_value(database_url, query))
 
 

@@ -60,15 +60,15 @@ class Fleet:
     async def __aexit__(self, *_: object) -> None:
         await self._running.aclose()
 
-    async def start(self, name: str, *flags: str, listen: str = FREE) -> ServiceProcess:
-        """A process of the service `name`, or `name-more`, once it serves."""
+    async def start(self, name: str, *flags: str, listen: str = FREE, failpoints: str = "") -> ServiceProcess:
+        """A process of the service `name`, or `name-more`; `failpoints` are its own, beside the gates."""
         service = name.partition("-")[0]
         process = ServiceProcess(
             service,
             self.directory / f"{name}.log",
             *flags,
             listen=listen,
-            failpoints=self.gates.failpoints,
+            failpoints=f"{failpoints};{self.gates.failpoints}",
         )
         self.processes[name] = process
         return await self._running.enter_async_context(process)
@@ -101,13 +101,16 @@ class Fleet:
         self.addresses[name] = endpoints[-2], endpoints[-1]
         return process
 
-    async def start_runner(self, name: str, *flags: str, session: str = "session") -> ServiceProcess:
+    async def start_runner(
+        self, name: str, *flags: str, session: str = "session", failpoints: str = ""
+    ) -> ServiceProcess:
         """A runner that writes to the journal of one replica."""
         process = await self.start(
             f"runner-{name}",
             *("--name", name, "--owner-address", self.stack.owner.endpoint, *_RUNNER),
             *("--journal-address", self.addresses[session][1], "--workspace-address", self.workspace_address),
             *flags,
+            failpoints=failpoints,
         )
         await process.logged("registered")
         return process

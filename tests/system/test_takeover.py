@@ -236,6 +236,22 @@ async def test_a_holder_that_does_not_begin_a_turn_is_replaced_and_the_turn_runs
         assert await fleet.endings() == [("t1", "COMPLETED", "AGENT_ENDED")]
 
 
+async def test_a_holder_whose_task_hangs_is_replaced_by_another_runner(fleet: Fleet) -> None:
+    """Its process is well: whenever it is asked, it says of the turn that it has it."""
+    async with fleet.talks() as talks:
+        forever = fleet.directory / "forever"
+        await fleet.start_runner("one", *LONG, failpoints=f"runner.begin_turn.before=pause:{forever}")
+        await talks.create("s")
+        await talks.start("s", "t1", "say begun")
+        reached = forever.with_name("forever.reached")
+        await eventually(reached.exists, within=30, what="the first runner stands still")
+        await fleet.start_runner("two", *LONG)
+        turn = await talks.ended("s", "t1")
+        assert turn.state == turn_pb2.TURN_STATE_COMPLETED
+        assert turn.metadata.runner_id.startswith("two/")
+        assert await fleet.endings() == [("t1", "COMPLETED", "AGENT_ENDED")]
+
+
 async def test_a_turn_that_outlasts_its_bound_by_far_is_stopped_from_here(fleet: Fleet) -> None:
     """Its runner stands still, and does not see to it; nobody else asked for a Stop."""
     async with fleet.talks() as talks:

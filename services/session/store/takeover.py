@@ -161,11 +161,11 @@ class TakeoverStore:
         return bool(marked)
 
     async def dispatch_anew(self, key: SessionKey, turn_id: str) -> None:
-        """Let an admitted turn be offered at once, to whichever runner has room."""
+        """Let an admitted turn be offered at once."""
         async with self._database.connection() as connection:
             await connection.execute(
                 """
-                UPDATE session.turns SET dispatch_time = clock_timestamp(), dispatch_endpoint = ''
+                UPDATE session.turns SET dispatch_time = clock_timestamp()
                 WHERE project = $1 AND session_id = $2 AND turn_id = $3 AND state = 'ADMITTED'
                 """,
                 *key,
