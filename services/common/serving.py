@@ -67,6 +67,10 @@ class ServiceServer:
         """
         self._readiness.add(name, probe)
 
+    async def look(self) -> None:
+        """Look at the dependencies now: one of them is known to be there."""
+        await self._readiness.check()
+
     def withdraw(self) -> None:
         """Never ready again; calls are answered as before."""
         self._readiness.stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from services.common.clock import Clock
@@ -41,14 +41,19 @@ class Registration:
         ttl: float,
         endpoint: Callable[[], str],
         labels: Mapping[str, str],
+        registered: Callable[[], Awaitable[None]],
     ) -> None:
-        """`endpoint` is asked when the lease is taken, for then the runner serves."""
+        """`endpoint` is asked when the lease is taken, for then the runner serves.
+
+        `registered` is awaited as soon as it is taken: turns may come from then on.
+        """
         self._leases = leases
         self._clock = clock
         self._name = name
         self._ttl = ttl
         self._endpoint = endpoint
         self._labels = labels
+        self._registered = registered
         self._lease: HeldLease | None = None
         self._cause = "it has just started"
         self._closing = Interruption()
@@ -89,6 +94,7 @@ class Registration:
         except MoorageError as error:
             self._cause = str(error)
             raise
+        await self._registered()
         _log.info("registered", runner=self._name, holder=self._leases.holder, **self._labels)
         await self._lease.lost.wait()
         self._cause = "its lease was lost"

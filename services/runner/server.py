@@ -100,6 +100,7 @@ def build(settings: RunnerSettings) -> Runner:
         ttl=settings.lease_ttl,
         endpoint=endpoint,
         labels=_labels(settings, profiles),
+        registered=server.look,
     )
     journal_channel = channels.to(settings.journal_address)
     appender = Appender(journal_channel, clock, settings.call_timeout)
