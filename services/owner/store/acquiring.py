@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import asyncpg
+
 from services.common.database import Connection
 from services.owner.leases import (
     Acquisition,
@@ -16,45 +18,56 @@ from services.owner.leases import (
 from services.owner.store.rows import lease_of
 
 
-async def remember(connection: Connection, acquisition: Acquisition) -> bool:
-    """Store the request id, waiting for a call with the same one; whether it had been stored before."""
-    if not acquisition.request_id:
-        return False
+async def lock(connection: Connection, acquisition: Acquisition) -> bool:
+    """Store the request id and hold the resource's row; whether the id had been stored before.
+
+    Waits for a call with the same id, then for the row, which is made if it does not exist.
+    """
+    row = await _lock_what_exists(connection, acquisition)
+    if row["fingerprint"] not in (None, acquisition.fingerprint):
+        raise RequestIdReused(holder=acquisition.holder, request_id=acquisition.request_id)
+    if not row["is_locked"]:
+        await _lock_new(connection, acquisition.resource)
+    return bool(row["is_repeated"])
+
+
+async def _lock_what_exists(connection: Connection, acquisition: Acquisition) -> asyncpg.Record:
+    """One statement, and so one round trip, for three steps that depend on each other."""
     [row] = await connection.fetch(
         """
-        INSERT INTO owner.requests AS request (holder, request_id, resource, fingerprint)
-        VALUES ($1, $2, $3, $4)
-        -- changes nothing, but locks and returns the stored row
-        ON CONFLICT (holder, request_id) DO UPDATE SET holder = request.holder
-        -- xmax is 0 in a row that was just inserted, and names us in one that was just updated
-        RETURNING request.xmax <> 0 AS is_repeated, request.fingerprint
+        WITH durable AS MATERIALIZED (
+            -- see commit_durably
+            SELECT set_config('synchronous_commit', 'on', true)
+            WHERE current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
+        ),
+        remembered AS (
+            INSERT INTO owner.requests AS request (holder, request_id, resource, fingerprint)
+            SELECT $1, $2, $3, $4::bytea WHERE $2 <> ''
+            -- changes nothing, but locks and returns the stored row
+            ON CONFLICT (holder, request_id) DO UPDATE SET holder = request.holder
+            -- xmax is 0 in a row that was just inserted, and names us in one that was just updated
+            RETURNING request.xmax <> 0 AS is_repeated, request.fingerprint
+        ),
+        locked AS (
+            -- counting is what puts the request id's lock before this one
+            SELECT FROM owner.leases WHERE resource = $3 AND (SELECT count(*) FROM remembered) >= 0 FOR UPDATE
+        )
+        SELECT EXISTS (SELECT FROM locked) AS is_locked, remembered.is_repeated, remembered.fingerprint
+        FROM (SELECT count(*) FROM durable) AS durably LEFT JOIN remembered ON true
         """,
         acquisition.holder,
         acquisition.request_id,
         acquisition.resource,
         acquisition.fingerprint,
     )
-    if row["fingerprint"] != acquisition.fingerprint:
-        raise RequestIdReused(holder=acquisition.holder, request_id=acquisition.request_id)
-    is_repeated: bool = row["is_repeated"]
-    return is_repeated
+    return row
 
 
-async def lock(connection: Connection, resource: str) -> None:
-    """Hold the resource's row, which is made if it does not exist."""
-    if await _try_lock(connection, resource):
-        return
+async def _lock_new(connection: Connection, resource: str) -> None:
     await connection.execute(
         "INSERT INTO owner.leases (resource) VALUES ($1) ON CONFLICT (resource) DO NOTHING", resource
     )
-    await _try_lock(connection, resource)
-
-
-async def _try_lock(connection: Connection, resource: str) -> bool:
-    row = await connection.fetchrow(
-        "SELECT resource FROM owner.leases WHERE resource = $1 FOR UPDATE", resource
-    )
-    return row is not None
+    await connection.execute("SELECT FROM owner.leases WHERE resource = $1 FOR UPDATE", resource)
 
 
 async def find_granted(connection: Connection, acquisition: Acquisition) -> Lease:

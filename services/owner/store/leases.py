@@ -18,8 +18,7 @@ from services.owner.leases import (
     RenewalOutcome,
     RenewalState,
 )
-from services.owner.store.acquiring import find_granted, grant, lock, remember
-from services.owner.store.durability import commit_durably
+from services.owner.store.acquiring import find_granted, grant, lock
 from services.owner.store.rows import lease_of
 
 # Sorts after every character of a resource: the end of the range of a prefix.
@@ -39,10 +38,7 @@ class LeaseStore:
         Raises LeaseHeld, TakeoverStale, LeaseEnded, RequestIdReused; then nothing has changed.
         """
         async with self._database.transaction() as connection:
-            await commit_durably(connection)
-            is_repeated = await remember(connection, acquisition)
-            await lock(connection, acquisition.resource)
-            if is_repeated:
+            if await lock(connection, acquisition):
                 return await find_granted(connection, acquisition)
             return await grant(connection, acquisition)
 
@@ -50,13 +46,18 @@ class LeaseStore:
         """Extend what is live and of this holder and token; an outcome each, in order."""
         resources = [renewal.resource for renewal in renewals]
         async with self._database.transaction() as connection:
-            await commit_durably(connection)
             # In one order, so that two batches never wait for each other.
             await connection.execute(
                 """
-                SELECT count(*) FROM (
+                WITH durable AS MATERIALIZED (
+                    -- see commit_durably
+                    SELECT set_config('synchronous_commit', 'on', true)
+                    WHERE current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
+                ),
+                locked AS (
                     SELECT FROM owner.leases WHERE resource = ANY ($1::text[]) ORDER BY resource FOR UPDATE
-                ) AS locked
+                )
+                SELECT (SELECT count(*) FROM durable), (SELECT count(*) FROM locked)
                 """,
                 resources,
             )
