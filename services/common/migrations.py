@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from services.common.errors import DependencyUnavailable, StartupRefused
-from services.common.hosts import connect
 
 if TYPE_CHECKING:
     import asyncpg
@@ -66,6 +65,8 @@ async def _with_connection(database_url: str, work: Callable[[Connection], T]) -
     from sqlalchemy.exc import DBAPIError  # noqa: PLC0415
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
     from sqlalchemy.pool import NullPool  # noqa: PLC0415
+
+    from services.common.hosts import connect  # noqa: PLC0415
 
     async def open_connection() -> asyncpg.Connection[asyncpg.Record]:
         try:
