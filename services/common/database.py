@@ -116,16 +116,16 @@ class Database:
         A connection that is lost while it commits raises Unavailable though the commit may stand:
         what must not happen twice is guarded by a request id or a state.
         """
+        async with self.connection() as connection, _within(connection, connection.transaction()):
+            yield connection
+
+    @contextlib.asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Connection]:
+        """A transaction that only reads, and whose statements all see the same moment."""
         async with self.connection() as connection:
-            transaction = connection.transaction()
-            await transaction.start()
-            try:
+            reading = connection.transaction(isolation="repeatable_read", readonly=True)
+            async with _within(connection, reading):
                 yield connection
-            except BaseException as error:
-                if not (_is_lost(connection) or isinstance(error, _INTERRUPTED)):
-                    await _roll_back(transaction, connection)
-                raise
-            await transaction.commit()
 
     async def ping(self) -> None:
         """Return when this is a primary that can be written to, else raise Unavailable."""
@@ -184,6 +184,18 @@ class Database:
             await self._require_pool().expire_connections()
         if isinstance(error, _TRANSIENT) or (lost and isinstance(error, asyncpg.InterfaceError)):
             raise _unavailable(_one_line(error)) from error
+
+
+@contextlib.asynccontextmanager
+async def _within(connection: Connection, transaction: Transaction) -> AsyncIterator[None]:
+    await transaction.start()
+    try:
+        yield
+    except BaseException as error:
+        if not (_is_lost(connection) or isinstance(error, _INTERRUPTED)):
+            await _roll_back(transaction, connection)
+        raise
+    await transaction.commit()
 
 
 async def _roll_back(transaction: Transaction, connection: Connection) -> None:
