@@ -37,6 +37,8 @@ _PROVISION_TIMEOUT: Final = 20.0
 _WORKSPACE_TIMEOUT: Final = 5.0
 _PAGE_SIZE: Final = 1000
 _DRIVER: Final = "runner"
+# Holders whose endpoints are kept in mind.
+_REMEMBERED: Final = 1000
 
 
 class Leases:
@@ -45,6 +47,14 @@ class Leases:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         """The channel leads to owner."""
         self._stub: LeaseServiceAsyncStub = LeaseServiceStub(channel)
+        self._endpoints: dict[str, str] = {}
+
+    def endpoint_of(self, holder: str) -> str:
+        """Where a holder serves as far as its leases told; empty when none was seen.
+
+        A holder is one start of a process, thus it has one endpoint for ever.
+        """
+        return self._endpoints.get(holder, "")
 
     async def get(self, resource: str, *, timeout: float = _OWNER_TIMEOUT) -> lease_pb2.Lease | None:
         """The lease as it stands, also one that has ended; None when none was ever granted."""
@@ -53,6 +63,7 @@ class Leases:
             response = await _call("owner", self._stub.GetLease(request, timeout=timeout))
         except NotFound:
             return None
+        self._remember(response.lease)
         return response.lease
 
     async def driver(self, resource: str, *, timeout: float = _OWNER_TIMEOUT) -> lease_pb2.Lease | None:
@@ -67,9 +78,18 @@ class Leases:
         while True:
             page = await _call("owner", self._stub.ListLeases(request, timeout=_OWNER_TIMEOUT))
             leases.extend(page.leases)
+            for lease in page.leases:
+                self._remember(lease)
             if not page.next_page_token:
                 return leases
             request.page_token = page.next_page_token
+
+    def _remember(self, lease: lease_pb2.Lease) -> None:
+        if lease.live and lease.endpoint:
+            self._endpoints.pop(lease.holder, None)
+            self._endpoints[lease.holder] = lease.endpoint
+        if len(self._endpoints) > _REMEMBERED:
+            del self._endpoints[next(iter(self._endpoints))]
 
 
 class Runners:

@@ -102,7 +102,8 @@ class StopDraft:
 class StopClaim:
     """An open Stop that this replica alone delivers, for a short time; `attempts` counts its claims.
 
-    `attempt_id` is the attempt that began the turn.
+    `attempt_id` is the attempt that began the turn. `new_for` is the holder that did, when the
+    Stop was stored this very moment.
     """
 
     key: SessionKey
@@ -111,6 +112,7 @@ class StopClaim:
     attempt_id: str
     traceparent: str
     attempts: int
+    new_for: str = ""
 
 
 class NothingToStop(NamedTuple):
@@ -133,9 +135,9 @@ class TurnMismatch(FailedPrecondition):
 
 
 def target_of(
-    journal: SessionJournal, expected_turn_id: str, arrival: datetime
+    journal: SessionJournal, expected_turn_id: str, arrival: datetime | None
 ) -> JournalTurn | NothingToStop:
-    """What a Stop hits in the locked session; raises TurnMismatch.
+    """What a Stop hits in the locked session; raises TurnMismatch. Only of an unnamed one the arrival counts.
 
     A named one never hits another turn, an unnamed one none in the queue and none that took the
     slot after its arrival.
@@ -160,9 +162,9 @@ def outcome_of(ending: Ending) -> CommandOutcome:
     return _SETTLED_BY[ending.state]
 
 
-def _unnamed(busy: JournalTurn | None, arrival: datetime) -> JournalTurn | NothingToStop:
+def _unnamed(busy: JournalTurn | None, arrival: datetime | None) -> JournalTurn | NothingToStop:
     if busy is None:
         return NothingToStop(None, CommandOutcome.NOT_RUNNING)
-    if busy.admit_time is not None and busy.admit_time > arrival:
+    if busy.admit_time and arrival and busy.admit_time > arrival:
         return NothingToStop(None, CommandOutcome.SUPERSEDED_BY_NEWER_TURN)
     return busy

@@ -12,6 +12,7 @@ from services.common.errors import MoorageError
 from services.common.failpoints import failpoint
 from services.common.logs import get_logger
 from services.common.telemetry import use_traceparent
+from services.common.together import both
 from services.session.claims import ATTEMPT, HOLD, ClaimLoop, back_off
 from services.session.commands import StopClaim
 from services.session.store.delivery import DeliveryStore
@@ -39,6 +40,10 @@ class Receipt(enum.Enum):
 class StopAdapter(Protocol):
     """A way to reach the holders of sessions; all raise MoorageError when somebody does not answer."""
 
+    def remembered(self, holder: str) -> Route | None:
+        """Where this holder was reached before; it may be no holder any more, or gone."""
+        ...
+
     async def route(self, stop: StopClaim) -> Route | None:
         """Where to send it; None while no runner holds the session, which is the watchdog's affair."""
         ...
@@ -65,6 +70,10 @@ class StopDelivery:
     def wake(self) -> None:
         """A Stop was stored."""
         self._loop.wake()
+
+    def hand_over(self, claim: StopClaim) -> None:
+        """A Stop was stored, claimed by this replica."""
+        self._loop.hand_over(claim)
 
     async def run(self) -> None:
         """Deliver until cancelled."""
@@ -100,6 +109,8 @@ class StopDelivery:
             return False
 
     async def _attempt(self, claim: StopClaim) -> bool:
+        if claim.new_for and await self._tell_at_once(claim):
+            return True
         route = await self._adapter.route(claim)
         if route is None:
             _log.info("no runner holds the session of a Stop", **_names(claim))
@@ -112,6 +123,24 @@ class StopDelivery:
         # A turn that just ended by itself is not run either, and its runtime is to stay.
         if receipt is Receipt.NOT_HELD and await self._store.is_open(claim):
             await self._adapter.settle(route, claim)
+        return receipt is Receipt.TAKEN
+
+    async def _tell_at_once(self, claim: StopClaim) -> bool:
+        """Whether whoever began the turn has it, without a look at its lease: who has the turn may stop it."""
+        route = self._adapter.remembered(claim.new_for)
+        if route is None:
+            return False
+        await failpoint("session.deliver_stop.before_send")
+        taken, _ = await both(self._is_taken(route, claim), self._store.count(claim))
+        return taken
+
+    async def _is_taken(self, route: Route, claim: StopClaim) -> bool:
+        try:
+            receipt = await self._adapter.send(route, claim)
+        except MoorageError as error:
+            _log.info("Stop not delivered at once", error=str(error), **_names(claim))
+            return False
+        _log.info("Stop delivered", runner=route.holder, receipt=receipt.value, **_names(claim))
         return receipt is Receipt.TAKEN
 
 

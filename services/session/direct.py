@@ -27,6 +27,11 @@ class DirectDelivery:
         self._leases = leases
         self._runners = runners
 
+    def remembered(self, holder: str) -> Route | None:
+        """See StopAdapter."""
+        endpoint = self._leases.endpoint_of(holder)
+        return Route(holder, endpoint) if endpoint else None
+
     async def route(self, stop: StopClaim) -> Route | None:
         """See StopAdapter."""
         driver = await self._leases.driver(stop.key.resource, timeout=_ANSWER)
@@ -35,13 +40,12 @@ class DirectDelivery:
     async def send(self, route: Route, stop: StopClaim) -> Receipt:
         """See StopAdapter."""
         answer = await self._runners.deliver_stop(route.endpoint, stop)
-        if answer.result == runner_pb2.DELIVERY_RESULT_ACCEPTED:
-            return Receipt.TAKEN
-        if answer.holder == route.holder:
-            return Receipt.NOT_HELD
-        # What it does not run says nothing about the holder, which may still be alive elsewhere.
-        _log.warning("another process answers for a runner", runner=route.holder, answered=answer.holder)
-        return Receipt.UNKNOWN
+        if answer.holder != route.holder:
+            # What it does not run says nothing about the holder, which may still be alive elsewhere.
+            _log.warning("another process answers for a runner", runner=route.holder, answered=answer.holder)
+            return Receipt.UNKNOWN
+        taken = answer.result == runner_pb2.DELIVERY_RESULT_ACCEPTED
+        return Receipt.TAKEN if taken else Receipt.NOT_HELD
 
     async def settle(self, route: Route, stop: StopClaim) -> None:
         """See StopAdapter."""

@@ -227,7 +227,7 @@ def build(settings: SessionSettings) -> SessionReplica:
         ),
         CloseMethods(closes, views, watching, closing=closer.wake),
         TurnMethods(starts, turns, watching, stopping=delivery.wake),
-        CommandMethods(stops, commands, views, watching, clock, stopping=delivery.wake),
+        CommandMethods(stops, commands, views, watching, clock, deliver=delivery.hand_over),
         InteractionMethods(interactions, answered=answers.wake),
         StandingMethods(StandingStore(database, writer)),
         WatchMethods(watching, records),

@@ -13,7 +13,7 @@ from services.common.pages import page_size
 from services.common.telemetry import current_traceparent
 from services.common.validation import check_id, check_request_id, mint_id
 from services.session import convert, newest
-from services.session.commands import Command, StopDraft
+from services.session.commands import Command, StopClaim, StopDraft
 from services.session.journal import SessionKey
 from services.session.requests import key_of
 from services.session.store.commands import CommandStore
@@ -34,15 +34,15 @@ class CommandMethods:
         watching: Watching,
         clock: Clock,
         *,
-        stopping: Callable[[], None],
+        deliver: Callable[[StopClaim], None],
     ) -> None:
-        """`stopping` is called when there may be a Stop to deliver."""
+        """`deliver` is given the Stops that are stored."""
         self._stops = stops
         self._commands = commands
         self._views = views
         self._watching = watching
         self._clock = clock
-        self._stopping = stopping
+        self._deliver = deliver
 
     async def stop(self, project: str, request: session_pb2.StopTurnRequest) -> session_pb2.StopTurnResponse:
         """StopTurn. Once the command is stored, nothing but reading it can fail the call."""
@@ -55,8 +55,8 @@ class CommandMethods:
         command_id = await self._stops.stop(
             StopDraft(key, mint_id("command"), turn_id, current_traceparent(), entered),
             key_of("StopTurn", project, session_id, request_id, request),
+            self._deliver,
         )
-        self._stopping()
         command, turn = await self._views.get_command(key, command_id)
         return session_pb2.StopTurnResponse(
             command=convert.command(command), turn=convert.turn(turn) if turn else None

@@ -109,38 +109,37 @@ async def open_command(connection: Connection, key: SessionKey, turn_id: str) ->
     return _command_of(rows[0])
 
 
-async def insert_open(connection: Connection, draft: StopDraft, turn_id: str, timeout: timedelta) -> Command:
-    """Store a Stop that waits for the end of its turn, with a deadline from now."""
+async def insert_open(
+    connection: Connection, draft: StopDraft, turn_id: str, timeout: timedelta, hold: timedelta | None
+) -> Command:
+    """Store a Stop that waits for the end of its turn, with a deadline from now, and mark the turn as stopping.
+
+    With `hold` it is claimed for so long, as the first attempt of whoever stores it.
+    """
     rows = await connection.fetch(
         """
-        INSERT INTO session.commands (project, session_id, command_id, turn_id, kind, state, traceparent,
-            deadline)
-        VALUES ($1, $2, $3, $4, 'STOP', 'PENDING', $5, clock_timestamp() + $6::interval)
-        RETURNING *
+        WITH command AS (
+            INSERT INTO session.commands (project, session_id, command_id, turn_id, kind, state, traceparent,
+                deadline, delivery_time, attempts)
+            VALUES ($1, $2, $3, $4, 'STOP', 'PENDING', $5, clock_timestamp() + $6::interval,
+                clock_timestamp() + coalesce($7, interval '0'), ($7::interval IS NOT NULL)::int)
+            RETURNING *
+        ), stopping AS (
+            UPDATE session.turns AS turn SET stop_deadline = command.deadline, stop_end_reason = $8
+            FROM command
+            WHERE turn.project = $1 AND turn.session_id = $2 AND turn.turn_id = $4 AND turn.end_time IS NULL
+        )
+        SELECT * FROM command
         """,
         *draft.key,
         draft.command_id,
         turn_id,
         draft.traceparent,
         timeout,
-    )
-    return _command_of(rows[0])
-
-
-async def mark_stopping(connection: Connection, draft: StopDraft, turn_id: str) -> None:
-    """Mark a turn in progress as stopping, until the deadline of its open command."""
-    await connection.execute(
-        """
-        UPDATE session.turns AS turn SET stop_deadline = command.deadline, stop_end_reason = $4
-        FROM session.commands AS command
-        WHERE turn.project = $1 AND turn.session_id = $2 AND turn.turn_id = $3 AND turn.end_time IS NULL
-          AND command.project = $1 AND command.session_id = $2 AND command.turn_id = $3
-          AND command.state IN ('PENDING', 'CLAIMED')
-        """,
-        *draft.key,
-        turn_id,
+        hold,
         draft.end_reason,
     )
+    return _command_of(rows[0])
 
 
 async def insert_settled(connection: Connection, draft: StopDraft, nothing: NothingToStop) -> Command:

@@ -87,7 +87,7 @@ async def save_journals(connection: Connection, journals: Iterable[SessionJourna
     changed = [journal for journal in journals if journal.changed]
     first_seqs = {journal.key: await tell_admissions(connection, journal) for journal in changed}
     await _insert_records(connection, changed)
-    await _save_sessions(connection, changed)
+    await _save_sessions(connection, [journal for journal in changed if journal.records or journal.raised])
     await _save_growth(connection, changed)
     for journal in changed:
         await save_questions(connection, journal)
