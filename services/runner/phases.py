@@ -7,13 +7,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from moorage.common.v1.turn_pb2 import EndReason, TurnPhase
+from moorage.common.v1.turn_pb2 import EndReason, ResumeKind, TurnPhase
 from moorage.session.v1.journal_pb2 import BeginTurnResponse, RunObservation
 
 from services.common.clock import Clock
 from services.common.errors import MoorageError
 from services.common.failpoints import failpoint
 from services.common.telemetry import current_traceparent
+from services.common.together import both
 from services.runner.acp.content import acp_blocks
 from services.runner.acp.messages import AgentInfo, Prompt, PromptResult
 from services.runner.clients.journal import TurnJournal
@@ -25,7 +26,7 @@ from services.runner.holds import Hold
 from services.runner.interrupts import background, time_limit
 from services.runner.limits import LimitWatch
 from services.runner.listener import TurnListener
-from services.runner.places import Place, Preparation
+from services.runner.places import Kept, Place, Preparation
 from services.runner.profiles import Profile
 from services.runner.questions import WAITS_FOR_AGENT
 from services.runner.resume import Resumed, Resumption, resumed_warm
@@ -37,6 +38,7 @@ _PREFIX: Final = "TURN_PHASE_"
 # The phase's own deadline comes first: it tells more.
 _LATER: Final = 10.0
 _SHORTEST: Final = 0.1
+_MOMENT: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +100,8 @@ class Phases:
     async def run(self, listener: TurnListener, limits: LimitWatch) -> PromptResult:
         """The agent's answer. The runtime is left to the hold."""
         profile = self._profile()
-        place = await self._prepare()
+        place, resumed = await self._prepare()
         listener.serve(place, profile, self._begun.agent)
-        resumed = await self._resume_warm()
         if resumed is None:
             await self._start(profile, place, listener)
             resumed = await self._load(listener)
@@ -119,7 +120,8 @@ class Phases:
             )
         return known[name]
 
-    async def _prepare(self) -> Place:
+    async def _prepare(self) -> tuple[Place, Resumed | None]:
+        """The claimed place, and how the agent that was kept is resumed, if it still answers."""
         phase, timeout = TurnPhase.TURN_PHASE_PREPARING_WORKSPACE, self._workshop.timeouts.preparing
         ends_at = self._workshop.clock.boottime() + timeout
 
@@ -128,15 +130,18 @@ class Phases:
             left = max(ends_at - self._workshop.clock.boottime(), _SHORTEST)
             await self._journal.report(phase, self._waiting_reason, phase_timeout=left)
 
-        async with self._phase(phase, "for the workspace", timeout):
-            await self._keep_if(self._fits)
-            keep = self._hold.runtime.exec_id if self._hold.runtime else ""
+        await self._keep_if(self._fits)
+        kept = self._hold.runtime
+        # That it was begun said so already, and with an agent that was kept it is over in a moment.
+        async with self._phase(phase, "for the workspace", timeout, is_told=kept is not None):
             await failpoint("runner.workspace.before_claim")
-            place = await self._workshop.preparation.run(
-                self._execution.attempt.project, self._begun, self._hold.lease, keep, tell
+            attempt, lease = self._execution.attempt, self._hold.lease
+            preparation = self._workshop.preparation
+            place, resumed = await both(
+                preparation.run(attempt.project, self._begun, lease, _kept(kept), tell), self._rouse(kept)
             )
-            await self._keep_if(lambda runtime: runtime.place == place)
-            return place
+            await self._keep_if(lambda runtime: runtime.is_alive and runtime.place == place and bool(resumed))
+            return place, resumed if self._hold.runtime else None
 
     def _fits(self, runtime: Runtime) -> bool:
         """Whether this turn's agent is the one that was kept."""
@@ -146,13 +151,13 @@ class Phases:
         if self._hold.runtime is not None and not fits(self._hold.runtime):
             await self._hold.end_runtime()
 
-    async def _resume_warm(self) -> Resumed | None:
-        """The kept agent, if it still answers."""
-        runtime = self._hold.runtime
-        if runtime is not None and runtime.native is not None and await runtime.mark():
-            return resumed_warm(runtime.native)
-        await self._keep_if(lambda _: False)
-        return None
+    async def _rouse(self, runtime: Runtime | None) -> Resumed | None:
+        """How the kept agent is resumed, told already; None without one that answers."""
+        if runtime is None or runtime.native is None or runtime.info is None or not await runtime.mark():
+            return None
+        resumed = resumed_warm(runtime.native)
+        await self._journal.report(prompt_sent=True, observation=_observation(runtime, runtime.info, resumed))
+        return resumed
 
     async def _start(self, profile: Profile, place: Place, listener: TurnListener) -> None:
         observation = RunObservation(workspace_provider=place.provider)
@@ -185,23 +190,34 @@ class Phases:
     async def _converse(self, resumed: Resumed, listener: TurnListener, limits: LimitWatch) -> PromptResult:
         runtime, info = self._agent
         blocks = [*resumed.context, *acp_blocks(self._begun.prompt, info.capabilities)]
-        await self._report_prompt(runtime, info, resumed)
+        is_warm = resumed.observation.resume_kind == ResumeKind.RESUME_KIND_WARM
+        if not is_warm:
+            await self._report_prompt(runtime, info, resumed)
         await failpoint("runner.prompt.before_send")
         traceparent = current_traceparent()
         meta = {"traceparent": traceparent} if traceparent else None
         runtime.audience.listener = listener
         self.prompt = runtime.connection.prompt(resumed.native.id, blocks, meta=meta)
-        async with background(limits.watch_silence(runtime.process, self._execution.questions)):
+        self._execution.phase = TurnPhase.TURN_PHASE_PROMPTED
+        async with background(
+            limits.watch_silence(runtime.process, self._execution.questions), self._tell_prompted(is_warm)
+        ):
             if resumed.is_told:
                 await self._report_told(self.prompt)
             return await self.prompt.result
 
     async def _report_prompt(self, runtime: Runtime, info: AgentInfo, resumed: Resumed) -> None:
-        phase = TurnPhase.TURN_PHASE_PROMPTED
-        observation = RunObservation(agent=_named(info), workspace_provider=runtime.place.provider)
-        observation.MergeFrom(resumed.observation)
+        phase, observation = TurnPhase.TURN_PHASE_PROMPTED, _observation(runtime, info, resumed)
         await self._journal.report(phase, WAITS_FOR_AGENT, prompt_sent=True, observation=observation)
-        self._execution.phase = phase
+
+    async def _tell_prompted(self, is_untold: bool) -> None:
+        """A warm agent has its prompt before anybody is told so, and its first words come first."""
+        try:
+            if is_untold:
+                await self._workshop.clock.sleep(_MOMENT)
+                await self._journal.report(TurnPhase.TURN_PHASE_PROMPTED, WAITS_FOR_AGENT)
+        except Exception as error:  # noqa: BLE001 (whoever may not tell may not go on)
+            self._execution.hold.interrupt(error)
 
     async def _report_told(self, prompt: Prompt) -> None:
         """From now on there is a native session that knows what was said, for later turns to load."""
@@ -223,9 +239,12 @@ class Phases:
         waiting_reason: str,
         timeout: float,
         observation: RunObservation | None = None,
+        *,
+        is_told: bool = False,
     ) -> AsyncIterator[None]:
         self._waiting_reason = waiting_reason
-        await self._journal.report(phase, waiting_reason, phase_timeout=timeout, observation=observation)
+        if not is_told:
+            await self._journal.report(phase, waiting_reason, phase_timeout=timeout, observation=observation)
         self._execution.phase = phase
         async with time_limit(self._workshop.clock, timeout, lambda: self._overdue(phase, timeout)):
             yield
@@ -240,6 +259,16 @@ class Phases:
             waiting_reason=self._waiting_reason,
             stderr=self.stderr,
         )
+
+
+def _kept(runtime: Runtime | None) -> Kept | None:
+    return Kept(runtime.exec_id, runtime.place.endpoint) if runtime else None
+
+
+def _observation(runtime: Runtime, info: AgentInfo, resumed: Resumed) -> RunObservation:
+    observation = RunObservation(agent=_named(info), workspace_provider=runtime.place.provider)
+    observation.MergeFrom(resumed.observation)
+    return observation
 
 
 def _named(info: AgentInfo) -> str:

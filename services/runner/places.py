@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from moorage.common.v1.errors_pb2 import ErrorReason
 from moorage.common.v1.turn_pb2 import EndReason
@@ -13,6 +13,7 @@ from moorage.session.v1.journal_pb2 import BeginTurnResponse
 from services.common.clock import Clock
 from services.common.errors import MoorageError
 from services.common.loops import Failures
+from services.common.together import both
 from services.fencing.leases import HeldLease
 from services.runner.clients.workspaces import Workspaces
 from services.runner.endings import NOT_OURS, UNCERTAIN, TurnAbandoned, TurnFailed
@@ -36,6 +37,13 @@ class Place:
     provider: str
 
 
+class Kept(NamedTuple):
+    """What is to live on in a workspace: an exec, and the instance that carries it."""
+
+    exec_id: str
+    endpoint: str
+
+
 class Preparation:
     """Waits for the workspaces of turns, and claims them."""
 
@@ -45,20 +53,22 @@ class Preparation:
         self._clock = clock
 
     async def run(
-        self, project: str, begun: BeginTurnResponse, lease: HeldLease, keep_exec_id: str, tell: Tell
+        self, project: str, begun: BeginTurnResponse, lease: HeldLease, kept: Kept | None, tell: Tell
     ) -> Place:
         """The claimed place; TurnFailed when there will be none.
 
-        All processes of the session but those of the named exec are dead then. `tell` is told in
-        words what is waited for, whenever that changes.
+        All processes of the session but what is kept are dead then. `tell` is told in words what
+        is waited for, whenever that changes.
         """
         failures = Failures("preparing a workspace")
         told = ""
+        # Mostly it is where it was; whoever does not find it there looks first.
+        claimed_at = kept.endpoint if kept else ""
         while True:
             try:
-                return await self._prepare(project, begun, lease, keep_exec_id)
+                return await self._prepare(project, begun, lease, kept.exec_id if kept else "", claimed_at)
             except MoorageError as error:
-                obstacle = error
+                obstacle, claimed_at = error, ""
             if not _may_pass(obstacle):
                 raise _failure(obstacle) from obstacle
             failures.report(obstacle)
@@ -68,11 +78,22 @@ class Preparation:
             await self._wait(project, begun.workspace_id, failures)
 
     async def _prepare(
-        self, project: str, begun: BeginTurnResponse, lease: HeldLease, keep_exec_id: str
+        self, project: str, begun: BeginTurnResponse, lease: HeldLease, keep_exec_id: str, claimed_at: str
     ) -> Place:
-        found = await self._workspaces.resolve(project, begun.workspace_id, begun.binding)
-        await self._workspaces.claim(found.endpoint, lease.grant, project, begun.workspace_id, keep_exec_id)
-        return Place(project, begun.workspace_id, found.root, found.endpoint, found.provider)
+        """`claimed_at` is the endpoint to claim at while that is still asked for; empty for none."""
+        workspace_id = begun.workspace_id
+
+        def claim(endpoint: str) -> Coroutine[None, None, None]:
+            return self._workspaces.claim(endpoint, lease.grant, project, workspace_id, keep_exec_id)
+
+        found = self._workspaces.resolve(project, workspace_id, begun.binding)
+        if claimed_at:
+            there, _ = await both(found, claim(claimed_at))
+        else:
+            there = await found
+        if there.endpoint != claimed_at:
+            await claim(there.endpoint)
+        return Place(project, workspace_id, there.root, there.endpoint, there.provider)
 
     async def _wait(self, project: str, workspace_id: str, failures: Failures) -> None:
         await self._clock.sleep(failures.back_off(_FIRST_DELAY, _LONGEST_DELAY))
