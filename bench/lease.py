@@ -18,6 +18,7 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from moorage.common.v1.grant_pb2 import Grant
 
+from bench.harness.bare import BareCall, bare_call
 from bench.harness.etcd import EtcdLeases, etcd
 from bench.harness.owner import Holder, owner
 from bench.harness.places import scratch
@@ -45,11 +46,11 @@ async def measure(effort: Effort) -> Report:
     """Renewals, pairs and checks."""
     report = Report()
     with scratch() as directory:
-        async with owner(directory) as holder, etcd(directory) as leases:
+        async with owner(directory) as holder, etcd(directory) as leases, bare_call() as call:
             if leases is None:
                 report.notes.append("no etcd here, so nothing is compared with it; tools/etcd.sh gets one")
             await _measure_renewals(report, effort, holder, leases)
-            await _measure_pairs(report, effort, holder, leases)
+            await _measure_pairs(report, effort, holder, leases, call)
     await _measure_checks(report, effort)
     return report
 
@@ -73,15 +74,22 @@ async def _measure_renewals(
         report.add("renewals_per_s_by_etcd", "1/s", values["renewals"], values["etcd"], against=against)
 
 
-async def _measure_pairs(report: Report, effort: Effort, holder: Holder, leases: EtcdLeases | None) -> None:
+async def _measure_pairs(
+    report: Report, effort: Effort, holder: Holder, leases: EtcdLeases | None, call: BareCall
+) -> None:
     ours = [partial(holder.acquire_and_release, f"pairs/{number}") for number in range(_CALLERS)]
-    contestants: dict[str, Measure] = {"pairs": partial(rate, effort.seconds, *ours)}
+    contestants: dict[str, Measure] = {
+        "pairs": partial(rate, effort.seconds, *ours),
+        "bare": partial(rate, effort.seconds, *[partial(_twice, call)] * _CALLERS),
+    }
     if leases is not None:
         theirs = [partial(_grant_and_revoke, leases)] * _CALLERS
         contestants["etcd"] = partial(rate, effort.seconds, *theirs)
     values = await interleaved(effort.rounds, **contestants)
     against = f"etcd grant and revoke, {_CALLERS} callers" if leases else ""
     report.add("acquire_release_pairs_per_s", "1/s", values["pairs"], values.get("etcd", ()), against=against)
+    against = "pairs of calls to a Python server that does nothing"
+    report.add("pairs_per_s_by_bare_calls", "1/s", values["pairs"], values["bare"], against=against)
 
 
 async def _measure_checks(report: Report, effort: Effort) -> None:
@@ -98,6 +106,12 @@ async def _measure_checks(report: Report, effort: Effort) -> None:
 async def _signatures(seconds: float) -> float:
     key, payload = Ed25519PrivateKey.generate(), bytes(100)
     return await rate_of(seconds, lambda: key.sign(payload))
+
+
+async def _twice(call: BareCall) -> int:
+    await call()
+    await call()
+    return 1
 
 
 async def _grant_and_revoke(leases: EtcdLeases) -> int:
