@@ -11,12 +11,14 @@ import pytest
 from moorage.common.v1 import turn_pb2
 from moorage.owner.v1 import lease_pb2
 from moorage.owner.v1.lease_pb2_grpc import LeaseServiceStub
+from moorage.runner.v1 import runner_pb2
 from moorage.session.v1 import journal_pb2
 
 from services.common.channels import open_channel
 from tests.conditions import eventually
 from tests.fakes import journal_between
 from tests.processes import is_alive
+from tests.runner.holding import delivering
 from tests.runner.parts import Stack
 from tests.runner.talks import Talks, kinds_of
 from tests.system.service_process import ServiceProcess
@@ -98,6 +100,16 @@ async def test_a_killed_runners_turn_is_lost_soon_and_the_next_turn_runs_elsewhe
     assert next_turn.metadata.token > turn.metadata.token
     assert await talks.said("s", "next") == "still here"
     assert not is_alive(pid)
+
+
+async def test_a_runner_takes_turns_as_soon_as_it_can_be_found(
+    stack: Stack, talks: Talks, tmp_path: Path
+) -> None:
+    await talks.create("s")
+    async with runner_process(stack, tmp_path, "one") as runner:
+        await runner.logged("registered")
+        async with delivering(runner.events("serving")[0]["endpoint"]) as deliveries:
+            assert await deliveries.dispatch("s", "never-admitted") == runner_pb2.DISPATCH_RESULT_ACCEPTED
 
 
 async def test_a_runner_without_turns_ends_at_once_on_sigterm_and_leaves_no_lease(
