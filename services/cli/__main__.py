@@ -19,6 +19,7 @@ from services.cli import (
     commands_takeover,
     commands_turns,
     commands_up,
+    commands_verify,
 )
 from services.cli.app import Context
 from services.cli.options import checked
@@ -79,6 +80,7 @@ app.add_typer(commands_operate.lease_app, name="lease")
 app.add_typer(commands_operate.workspace_app, name="workspace")
 app.add_typer(commands_runner.runner_app, name="runner")
 app.command()(commands_doctor.doctor)
+app.add_typer(commands_verify.app, name="verify")
 
 
 def main() -> None:

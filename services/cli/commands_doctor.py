@@ -7,7 +7,10 @@ import platform
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import grpc
 import typer
@@ -20,6 +23,7 @@ from services.cli.exits import Exit
 from services.cli.failures import CommandFailed
 from services.cli.postgres_home import EmbeddedPostgresError, packaged_programs
 from services.cli.state import Running, find_running, state_directory
+from services.cli.verifier import findings
 from services.common.channels import open_channel
 
 _TIMEOUT = 3.0
@@ -33,13 +37,20 @@ class Unwell(CommandFailed):
     """Something is missing or does not work."""
 
 
-def doctor(context: typer.Context, _json: JsonOption = False) -> None:
+def doctor(
+    context: typer.Context,
+    agent: Annotated[
+        str, typer.Option(metavar="PROFILE", help="Only start this agent, and see what it lacks.")
+    ] = "",
+    _json: JsonOption = False,
+) -> None:
     """Check this machine, and the services of the `up` around this directory."""
     options: Context = context.obj
 
     async def work() -> Exit:
         healthy = True
-        for name, check in _checks(Path.cwd()).items():
+        checks = {agent: partial(_agent, agent)} if agent else _checks(Path.cwd())
+        for name, check in checks.items():
             try:
                 told, works = await check(), True
             except (Unwell, EmbeddedPostgresError, OSError, grpc.aio.AioRpcError) as error:
@@ -122,6 +133,16 @@ async def _agents(running: Running) -> str:
     if not profiles:
         raise Unwell("no live runner offers an agent profile")
     return f"profiles {', '.join(profiles)} on {len(answer.leases)} runner(s)"
+
+
+async def _agent(profile: str) -> str:
+    """Whether an agent can be used here, where the program runs."""
+    async with aclosing(findings(["--introduce", "--profile", profile])) as found:
+        async for finding in found:
+            if not finding["ok"]:
+                raise Unwell(finding["text"])
+            return str(finding["text"])
+    raise Unwell("nothing was found")
 
 
 def _why(error: Exception) -> str:

@@ -44,16 +44,16 @@ class Asking:
         self._execution = execution
         self._unstored: asyncio.Queue[tuple[Question, Slot]] = asyncio.Queue()
 
-    async def ask(self, opened: InteractionOpened) -> asyncio.Future[str | None]:
+    async def ask(self, opened: InteractionOpened) -> Question:
         """Give a question its place among the records; its answer follows. Withdrawn in a turn that is to end."""
         question = Question(opened)
         if self._execution.stopping:
             question.settle(WITHDRAWN)
-            return question.answer
+            return question
         slot = await self._records.reserve(RecordBody(interaction_opened=opened))
         self._execution.questions.add(question)
         self._unstored.put_nowait((question, slot))
-        return question.answer
+        return question
 
     async def store(self) -> None:
         """Store questions, one after the other, until cancelled; ends the turn's hold when it may not."""
@@ -112,7 +112,8 @@ class Asking:
             self._records.withdraw(slot)
         await failpoint("runner.question.opened")
         if outcome := _OUTCOMES.get(response.interaction.state):
-            question.settle(Decision(outcome, response.interaction.option_id))
+            decided = response.interaction
+            question.settle(Decision(outcome, decided.option_id, decided.values))
 
     def _fail(self, error: Exception) -> None:
         self._execution.work.interrupt(unexpected(error, self._execution.phase))

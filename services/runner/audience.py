@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
+from services.runner.acp.elicitation import Elicitation, ElicitationOutcome
 from services.runner.acp.errors import INVALID_REQUEST
 from services.runner.acp.lines import Message
 from services.runner.acp.messages import AgentHandler, PermissionOutcome, PermissionRequest, SessionUpdate
@@ -32,6 +33,14 @@ class Audience:
         if self.listener is not None:
             return await self.listener.on_permission(request)
         withdrawn: asyncio.Future[PermissionOutcome] = asyncio.get_running_loop().create_future()
+        withdrawn.set_result(None)
+        return withdrawn
+
+    async def on_elicitation(self, request: Elicitation) -> Awaitable[ElicitationOutcome]:
+        """As `on_permission`."""
+        if self.listener is not None:
+            return await self.listener.on_elicitation(request)
+        withdrawn: asyncio.Future[ElicitationOutcome] = asyncio.get_running_loop().create_future()
         withdrawn.set_result(None)
         return withdrawn
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from moorage.common.v1.record_pb2 import RecordBody
 from moorage.common.v1.turn_pb2 import ApprovalPolicy
@@ -15,8 +15,9 @@ from moorage.session.v1.session_pb2 import AgentSpec
 from services.common.clock import Clock
 from services.common.failpoints import failpoint
 from services.common.validation import mint_id
-from services.runner.acp.asked import to_question
+from services.runner.acp.asked import to_form, to_question
 from services.runner.acp.coalescer import Coalescer
+from services.runner.acp.elicitation import DECLINE, Elicitation, ElicitationOutcome, elicited
 from services.runner.acp.lines import Message
 from services.runner.acp.messages import PermissionOutcome, PermissionRequest, SessionUpdate
 from services.runner.acp.records import asked_tool, to_body
@@ -29,9 +30,17 @@ from services.runner.interrupts import background
 from services.runner.limits import LimitWatch
 from services.runner.places import Place
 from services.runner.profiles import Profile
+from services.runner.questions import derived
 from services.runner.records import RecordBuffer, error_body
 
-_MOST_TITLES: Final = 1000
+_MOST_TOOLS: Final = 1000
+
+
+class _Tool(NamedTuple):
+    """What users are told of a tool call that they are asked about."""
+
+    title: str
+    kind: str
 
 
 class TurnListener:
@@ -56,7 +65,7 @@ class TurnListener:
         self._asking = asking
         self._errands = errands
         self._displays = Displays(errands.said)
-        self._titles: dict[str, str] = {}
+        self._tools: dict[str, _Tool] = {}
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
@@ -79,7 +88,7 @@ class TurnListener:
         body = None if update.replayed else _recorded(partial(to_body, update))
         if body is not None:
             self._limits.count(body)
-            self._note_title(body)
+            self._note_tool(body)
             self._displays.fill(body)
             await self._text.put(body)
             kind = "tool" if body.HasField("tool_call") else "output"
@@ -93,6 +102,17 @@ class TurnListener:
         answer.set_result(choose(self._policy, request.options))
         return answer
 
+    async def on_elicitation(self, request: Elicitation) -> Awaitable[ElicitationOutcome]:
+        """See AgentHandler: no policy fills in a form, but one that denies declines it."""
+        if self._policy == ApprovalPolicy.APPROVAL_POLICY_DENY:
+            answer: asyncio.Future[ElicitationOutcome] = asyncio.get_running_loop().create_future()
+            answer.set_result(elicited(DECLINE, ""))
+            return answer
+        await failpoint("runner.question.asked", self._turn_id)
+        await self._text.flush()
+        question = await self._asking.ask(to_form(request, mint_id("interaction")))
+        return derived(question.answer, lambda option_id: elicited(option_id, question.values))
+
     async def on_request(self, request: ClientRequest) -> Awaitable[Message]:
         """See AgentHandler."""
         return self._errands.begin(request)
@@ -100,22 +120,28 @@ class TurnListener:
     async def _ask(self, request: PermissionRequest) -> Awaitable[PermissionOutcome]:
         await failpoint("runner.question.asked", self._turn_id)
         call_id = request.tool_call.tool_call_id
-        title = request.tool_call.title or self._titles.get(call_id) or f"tool call {call_id}"
-        question = to_question(request, mint_id("interaction"), title)
-        if call_id not in self._titles and (body := _recorded(partial(asked_tool, request))):
+        known = self._tools.get(call_id, _Tool("", ""))
+        title = request.tool_call.title or known.title or f"tool call {call_id}"
+        kind = request.tool_call.kind or known.kind
+        question = to_question(request, mint_id("interaction"), title, kind)
+        if call_id not in self._tools and (body := _recorded(partial(asked_tool, request))):
             # Users have not seen what they are asked about.
-            self._titles[call_id] = title
+            self._tools[call_id] = _Tool(title, kind)
             await self._text.put(body)
         await self._text.flush()
-        return await self._asking.ask(question)
+        return (await self._asking.ask(question)).answer
 
-    def _note_title(self, body: RecordBody) -> None:
+    def _note_tool(self, body: RecordBody) -> None:
         if body.HasField("tool_call"):
-            self._titles[body.tool_call.tool_call_id] = body.tool_call.title
-        elif body.HasField("tool_update") and body.tool_update.title:
-            self._titles[body.tool_update.tool_call_id] = body.tool_update.title
-        if len(self._titles) > _MOST_TITLES:
-            del self._titles[next(iter(self._titles))]
+            self._tools[body.tool_call.tool_call_id] = _Tool(body.tool_call.title, body.tool_call.kind)
+        elif body.HasField("tool_update"):
+            update = body.tool_update
+            known = self._tools.get(update.tool_call_id, _Tool("", ""))
+            if update.title or update.kind:
+                told = _Tool(update.title or known.title, update.kind or known.kind)
+                self._tools[update.tool_call_id] = told
+        if len(self._tools) > _MOST_TOOLS:
+            del self._tools[next(iter(self._tools))]
 
 
 def _recorded(convert: Callable[[], RecordBody | None]) -> RecordBody | None:

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from moorage.common.v1.record_pb2 import InteractionOpened, InteractionOutcome
 
 from services.common.clock import Clock
 
+S = TypeVar("S")
+T = TypeVar("T")
+
 WAITS_FOR_AGENT: Final = "for the agent"
 _REJECTION: Final = "reject_once"
+_FOR_ONCE: Final = {"allow_always": "allow_once", "reject_always": "reject_once"}
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """How a question was settled; an ANSWERED one by this option."""
+    """How a question was settled; an ANSWERED one by this option, and with these values, a JSON object."""
 
     outcome: InteractionOutcome.ValueType
     option_id: str = ""
+    values: str = ""
 
 
 WITHDRAWN: Final = Decision(InteractionOutcome.INTERACTION_OUTCOME_CANCELLED)
@@ -29,26 +35,53 @@ WITHDRAWN: Final = Decision(InteractionOutcome.INTERACTION_OUTCOME_CANCELLED)
 class Question:
     """One question. `answer` is what the agent is told: the id of an option, or None for a withdrawn one.
 
-    Whoever waits for the answer may cancel it; then none is wanted any more.
+    Whoever waits for the answer may cancel it; then none is wanted any more. Of an answer once and
+    for all the agent is told that it goes for this once, where it offers that: the rest is kept by
+    the session, where it can be taken back.
     """
 
     def __init__(self, opened: InteractionOpened) -> None:
         """It waits."""
         self.opened: Final = opened
         self.answer: Final[asyncio.Future[str | None]] = asyncio.get_running_loop().create_future()
+        # What was filled in, once there is an answer.
+        self.values = ""
 
     def settle(self, decision: Decision) -> None:
         """The first decision counts."""
         if not self.answer.done():
+            self.values = decision.values
             self.answer.set_result(self._chosen(decision))
 
     def _chosen(self, decision: Decision) -> str | None:
         if decision.outcome == InteractionOutcome.INTERACTION_OUTCOME_ANSWERED:
-            return decision.option_id
+            return self._for_once(decision.option_id)
         if decision.outcome == InteractionOutcome.INTERACTION_OUTCOME_EXPIRED:
-            options = self.opened.options
-            return next((option.option_id for option in options if option.kind == _REJECTION), None)
+            return self._of_kind(_REJECTION)
         return None
+
+    def _for_once(self, option_id: str) -> str:
+        kind = next((each.kind for each in self.opened.options if each.option_id == option_id), "")
+        once = _FOR_ONCE.get(kind)
+        return (self._of_kind(once) if once else None) or option_id
+
+    def _of_kind(self, kind: str) -> str | None:
+        return next((each.option_id for each in self.opened.options if each.kind == kind), None)
+
+
+def derived(source: asyncio.Future[S], convert: Callable[[S], T]) -> asyncio.Future[T]:
+    """What the source gives, converted; cancelling it cancels the source."""
+    result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def settle(source: asyncio.Future[S]) -> None:
+        if source.cancelled():
+            result.cancel()
+        elif not result.done():
+            result.set_result(convert(source.result()))
+
+    source.add_done_callback(settle)
+    result.add_done_callback(lambda result: result.cancelled() and source.cancel())
+    return result
 
 
 class Questions:

@@ -148,7 +148,7 @@ def _decision(request: runner_pb2.DeliverAnswerRequest) -> Decision:
         raise InvalidArgument.of("outcome", "must be ANSWERED, CANCELLED or EXPIRED")
     if request.outcome == InteractionOutcome.INTERACTION_OUTCOME_ANSWERED:
         check_present("option_id", request.option_id)
-    return Decision(request.outcome, request.option_id)
+    return Decision(request.outcome, request.option_id, request.values)
 
 
 def _grace(request: runner_pb2.DrainRequest) -> float | None:

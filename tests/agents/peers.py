@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from services.runner.acp.connection import DEFAULT_LIMITS, AgentConnection
+from services.runner.acp.elicitation import Elicitation, ElicitationOutcome
 from services.runner.acp.lines import Message
 from services.runner.acp.messages import PermissionOutcome, PermissionRequest, SessionUpdate
 from services.runner.acp.requests import ClientRequest
@@ -49,6 +50,8 @@ class Listener:
         self.updates: list[SessionUpdate] = []
         self.requests: list[PermissionRequest] = []
         self.answer: Callable[[PermissionRequest], Awaitable[PermissionOutcome]] = _no_answer
+        self.elicitations: list[Elicitation] = []
+        self.fill_in: Callable[[Elicitation], Awaitable[ElicitationOutcome]] = _not_filled_in
         self.served: list[ClientRequest] = []
         self.serve: Callable[[ClientRequest], Awaitable[Message]] = _not_served
         self.error: Exception | None = None
@@ -68,6 +71,12 @@ class Listener:
         self.arrived.set()
         await self.gate.wait()
         return self.answer(request)
+
+    async def on_elicitation(self, request: Elicitation) -> Awaitable[ElicitationOutcome]:
+        self.elicitations.append(request)
+        self.arrived.set()
+        await self.gate.wait()
+        return self.fill_in(request)
 
     async def on_request(self, request: ClientRequest) -> Awaitable[Message]:
         self.served.append(request)
@@ -93,6 +102,10 @@ class Listener:
 
 async def _no_answer(request: PermissionRequest) -> PermissionOutcome:
     raise AssertionError(f"nobody expected the question {request.raw}")
+
+
+async def _not_filled_in(request: Elicitation) -> ElicitationOutcome:
+    raise AssertionError(f"nobody expected the form {request.raw}")
 
 
 async def _not_served(request: ClientRequest) -> Message:

@@ -115,12 +115,17 @@ async def test_updates_go_on_beside_a_request_and_one_that_is_given_up_is_an_err
         assert (code, words) == (-32603, "the turn has ended")
 
 
-async def test_files_and_terminals_are_offered_to_agents(tmp_path: Path) -> None:
+async def test_all_that_is_served_is_offered_to_agents(tmp_path: Path) -> None:
     async with connected(*rogue_command("tells_capabilities"), directory=tmp_path) as agent:
         await agent.open(tmp_path)
         assert await agent.say("go") == "end_turn"
         offered = json.loads(agent.listener.text())
-    assert offered == {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
+    assert offered == {
+        "fs": {"readTextFile": True, "writeTextFile": True},
+        "terminal": True,
+        "elicitation": {"form": {}, "url": {}},
+        "session": {"configOptions": {"boolean": {}}},
+    }
 
 
 async def test_between_turns_nothing_is_done_for_an_agent() -> None:

@@ -42,12 +42,30 @@ class Users:
         await eventually(are_there, within=PATIENCE, what=f"{count} questions wait")
         return await self.questions(pending_only=True)
 
-    async def answer(self, question: session_pb2.Interaction, option_id: str) -> session_pb2.Interaction:
+    async def answer(
+        self, question: session_pb2.Interaction, option_id: str, values: str = ""
+    ) -> session_pb2.Interaction:
         """The question as it then stands."""
         request = session_pb2.AnswerInteractionRequest(
-            session_id=self._session_id, interaction_id=question.interaction_id, option_id=option_id
+            session_id=self._session_id,
+            interaction_id=question.interaction_id,
+            option_id=option_id,
+            values=values,
         )
         return (await self._talks.stub.AnswerInteraction(request, timeout=PATIENCE)).interaction
+
+    async def standing(self) -> list[session_pb2.StandingAnswer]:
+        """The standing answers in force, oldest first."""
+        request = session_pb2.ListStandingAnswersRequest(session_id=self._session_id)
+        found = await self._talks.stub.ListStandingAnswers(request, timeout=PATIENCE)
+        return list(found.standing_answers)
+
+    async def revoke(self, standing: session_pb2.StandingAnswer) -> session_pb2.StandingAnswer:
+        """The standing answer as it then stands."""
+        request = session_pb2.RevokeStandingAnswerRequest(
+            session_id=self._session_id, standing_answer_id=standing.standing_answer_id
+        )
+        return (await self._talks.stub.RevokeStandingAnswer(request, timeout=PATIENCE)).standing_answer
 
     async def closed(self) -> list[InteractionClosed]:
         """The records of how questions were settled."""

@@ -48,6 +48,9 @@ def request(*option_ids: str) -> PermissionRequest:
     ("decision", "options", "told"),
     [
         (ANSWERED, {"yes": "allow_once"}, "yes"),
+        (ANSWERED, {"yes": "allow_always", "once": "allow_once", "no": "reject_once"}, "once"),
+        (ANSWERED, {"yes": "reject_always", "once": "allow_once", "no": "reject_once"}, "no"),
+        (ANSWERED, {"yes": "allow_always", "no": "reject_once"}, "yes"),
         (EXPIRED, {"yes": "allow_once", "never": "reject_always", "no": "reject_once"}, "no"),
         (EXPIRED, {"yes": "allow_once", "never": "reject_always"}, None),
         (WITHDRAWN, {"no": "reject_once"}, None),
@@ -128,9 +131,9 @@ async def test_while_a_turn_is_to_end_no_question_opens() -> None:
     await records.add(message("behind it"))
     execution.work.interrupt(TurnStopped(EndReason.END_REASON_USER_STOP))
     late = await asking.ask(question("i2").opened)
-    assert (late.done(), late.result()) == (True, None)
+    assert (late.answer.done(), late.answer.result()) == (True, None)
     async with background(asking.store()):
-        assert await unstored is None
+        assert await unstored.answer is None
     assert [record.turn_seq for record in iter(records.take, None)] == [1]
     assert records.last_turn_seq == 1
 

@@ -1,4 +1,4 @@
-"""An agent's permission request as a question that can be put to users."""
+"""An agent's requests as questions that can be put to users."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Final
 
 from moorage.common.v1.record_pb2 import InteractionKind, InteractionOpened, InteractionOption
 
+from services.runner.acp.elicitation import ACCEPT, DECLINE, Elicitation
 from services.runner.acp.errors import INVALID_PARAMS
 from services.runner.acp.messages import PermissionRequest
 from services.runner.acp.rpc import RequestError
@@ -17,7 +18,9 @@ _LONGEST_ID: Final = 1024
 _LONGEST_NAME: Final = 1024
 
 
-def to_question(request: PermissionRequest, interaction_id: str, title: str) -> InteractionOpened:
+def to_question(
+    request: PermissionRequest, interaction_id: str, title: str, tool_kind: str = ""
+) -> InteractionOpened:
     """The question; RequestError where nobody could answer it, or not without ambiguity."""
     ids = [option.option_id for option in request.options]
     if not 0 < len(ids) <= _MOST_OPTIONS:
@@ -31,10 +34,30 @@ def to_question(request: PermissionRequest, interaction_id: str, title: str) -> 
         kind=InteractionKind.INTERACTION_KIND_PERMISSION,
         title=storable(title),
         tool_call_id=request.tool_call.tool_call_id,
+        tool_kind=storable(tool_kind, _LONGEST_NAME),
         options=[
             InteractionOption(
                 option_id=option.option_id, name=storable(option.name, _LONGEST_NAME), kind=option.kind
             )
             for option in request.options
+        ],
+    )
+
+
+def to_form(request: Elicitation, interaction_id: str) -> InteractionOpened:
+    """A question for values, or whether a page was opened; `decline` is always an answer."""
+    if request.url:
+        kind, title = InteractionKind.INTERACTION_KIND_CHOICE, f"{request.message} {request.url}"
+    else:
+        kind, title = InteractionKind.INTERACTION_KIND_FORM, request.message
+    return InteractionOpened(
+        interaction_id=interaction_id,
+        kind=kind,
+        title=storable(title),
+        tool_call_id=storable(request.tool_call_id, _LONGEST_ID),
+        schema=request.schema,
+        options=[
+            InteractionOption(option_id=ACCEPT, name="Done" if request.url else "Send", kind="allow_once"),
+            InteractionOption(option_id=DECLINE, name="Decline", kind="reject_once"),
         ],
     )

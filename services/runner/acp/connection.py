@@ -203,6 +203,10 @@ class AgentConnection:
         await sent
         return True
 
+    async def request(self, method: str, params: Message, *, timeout: float) -> Any:
+        """Ask for something that has no method of its own here; the result as it came."""
+        return await self._rpc.request(method, params, timeout)
+
     async def _request_session(
         self, method: str, params: Message, timeout: float, loaded: str | None = None
     ) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -11,10 +12,11 @@ from acp.meta import CLIENT_METHODS
 from pydantic import ValidationError
 
 from services.common.logs import get_logger
+from services.runner.acp.elicitation import Elicitation, elicitation_request, told
 from services.runner.acp.errors import INVALID_PARAMS
 from services.runner.acp.lines import Message
 from services.runner.acp.messages import AgentHandler, PermissionRequest, Prompt, SessionUpdate
-from services.runner.acp.permissions import Gates, withdrawn
+from services.runner.acp.permissions import Gates, outcome
 from services.runner.acp.requests import client_request, settled
 from services.runner.acp.rpc import Answer, RequestError
 
@@ -44,14 +46,30 @@ class Inbound:
         """See Peer."""
         if method == CLIENT_METHODS["session_request_permission"]:
             return await self._ask(permission_request(params))
+        if method == CLIENT_METHODS["elicitation_create"]:
+            return await self._elicit(elicitation_request(params))
         answer = await self._handler.on_request(client_request(method, params))
         return partial(settled, asyncio.ensure_future(answer))
 
     async def _ask(self, request: PermissionRequest) -> Answer:
-        if request.session_id not in self.prompts or self.gates.is_withdrawn(request.session_id):
-            return withdrawn
+        if not self._may_ask(request.session_id):
+            return partial(_withdrawn, outcome)
         answer = await self._handler.on_permission(request)
-        return self.gates.open(request.session_id, answer)
+        return self.gates.open(request.session_id, answer, outcome)
+
+    async def _elicit(self, request: Elicitation) -> Answer:
+        if not self._may_ask(request.session_id):
+            return partial(_withdrawn, told)
+        answer = await self._handler.on_elicitation(request)
+        return self.gates.open(request.session_id, answer, told)
+
+    def _may_ask(self, session_id: str) -> bool:
+        return session_id in self.prompts and not self.gates.is_withdrawn(session_id)
+
+
+async def _withdrawn(told: Callable[[None], Message]) -> Message:
+    """The answer to a question that came too late."""
+    return told(None)
 
 
 def permission_request(params: Message) -> PermissionRequest:

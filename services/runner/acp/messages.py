@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from acp import schema
 from pydantic import ValidationError
 
+from services.runner.acp.elicitation import Elicitation, ElicitationOutcome
 from services.runner.acp.errors import AgentProtocolError, AuthMethod
 from services.runner.acp.lines import Message
 from services.runner.acp.offers import Offers
@@ -77,6 +78,10 @@ class AgentHandler(Protocol):
 
     async def on_permission(self, request: PermissionRequest) -> Awaitable[PermissionOutcome]:
         """As `on_update`; what it returns is awaited beside the stream and cancelled with the prompt."""
+        ...
+
+    async def on_elicitation(self, request: Elicitation) -> Awaitable[ElicitationOutcome]:
+        """As `on_permission`."""
         ...
 
     async def on_request(self, request: ClientRequest) -> Awaitable[Message]:

@@ -37,6 +37,8 @@ _MODELS: Final[dict[str, type[ClientRequest]]] = {
 CLIENT_CAPABILITIES: Final[Message] = {
     "fs": {"readTextFile": True, "writeTextFile": True},
     "terminal": True,
+    "elicitation": {"form": {}, "url": {}},
+    "session": {"configOptions": {"boolean": {}}},
 }
 
 

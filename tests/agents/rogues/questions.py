@@ -80,3 +80,38 @@ def waits_for_its_answer(prompt: Message) -> None:
     ask("only yes")
     chunk(json.dumps(receive()["result"]["outcome"]))
     end(prompt)
+
+
+def fills_in_badly(prompt: Message) -> None:
+    """Forms that nobody can fill in, one that belongs to no session, and a page."""
+    told = []
+    for params in (
+        {"mode": "form", "message": "no schema", "sessionId": SESSION},
+        {"mode": "telepathy", "message": "think", "sessionId": SESSION},
+        {"mode": "form", "message": "no session", "requestedSchema": {}, "requestId": 1},
+        {"mode": "form", "requestedSchema": {}, "sessionId": SESSION},
+    ):
+        send(id="f", method="elicitation/create", params=params)
+        told.append(receive()["error"]["code"])
+    page = {"mode": "url", "message": "Log in at", "url": "http://127.0.0.1/login", "elicitationId": "e"}
+    send(id="p", method="elicitation/create", params={**page, "sessionId": SESSION})
+    told.append(receive()["result"])
+    send(method="elicitation/complete", params={"elicitationId": "e"})
+    chunk(json.dumps(told))
+    end(prompt)
+
+
+def asks_the_same_twice(prompt: Message) -> None:
+    """Whether it may edit two files and run one command twice; tells the answers; takes prompts for ever."""
+    options = [
+        {"optionId": name, "name": name, "kind": kind}
+        for name, kind in (("once", "allow_once"), ("always", "allow_always"), ("no", "reject_once"))
+    ]
+    while True:
+        for kind, title in (("edit", "a.txt"), ("edit", "b.txt"), ("execute", "ls"), ("execute", "ls")):
+            call = {"toolCallId": f"{kind} {title}", "title": title, "kind": kind}
+            params = {"sessionId": SESSION, "toolCall": call, "options": options}
+            send(id="q", method="session/request_permission", params=params)
+            chunk(receive()["result"]["outcome"]["optionId"] + " ")
+        end(prompt)
+        prompt = receive()

@@ -8,6 +8,7 @@ its input. Each line of a prompt is one command, in any case:
     think TEXT                  streams TEXT as a thought
     run COMMAND                 runs a shell command as a tool call, in the session's directory
     ask to run COMMAND          asks for permission first (once, always in this session, or no)
+    fill in NAME[, NAME...]     has the client ask for values, and streams them
     terminal COMMAND            has the client run it in a terminal, as a tool call
     read FILE [from line N]     has the client read a file below the session's directory, or some
       [for N lines]             of its lines, and streams them

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .turn import Turn
+from .turn import Cancelled, Turn
+from .wire import Message
 
 OUTPUT_LIMIT = 64 * 1024
 
@@ -19,6 +20,16 @@ def read_text(turn: Turn, file: str, line: str | None, limit: str | None) -> str
 
 def write_text(turn: Turn, file: str, text: str) -> None:
     turn.ask("fs/write_text_file", path=path_of(turn, file), content=text)
+
+
+def values(turn: Turn, message: str, names: list[str]) -> Message | None:
+    """A text for each name, as a user fills it in; None where that was declined."""
+    properties = {name: {"type": "string", "title": name.capitalize()} for name in names}
+    schema = {"type": "object", "properties": properties, "required": names[:1]}
+    answer = turn.ask("elicitation/create", mode="form", message=message, requestedSchema=schema)
+    if answer.get("action") == "cancel":
+        raise Cancelled
+    return dict(answer.get("content") or {}) if answer.get("action") == "accept" else None
 
 
 @contextmanager

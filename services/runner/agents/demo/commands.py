@@ -96,6 +96,20 @@ def ask_to_run(turn: Turn, match: re.Match[str]) -> None:
     report(turn, None if code is None else ending_of(code))
 
 
+@command(r"fill in (.+)")
+def fill_in(turn: Turn, match: re.Match[str]) -> None:
+    names = [name.strip() for name in match[1].split(",")]
+    try:
+        values = client.values(turn, f"Please fill in {match[1]}", names)
+    except RpcError as error:
+        turn.stream("The client asked nobody: ", f"{error}\n")
+        return
+    if values is None:
+        turn.stream("Nothing was ", "filled in.\n")
+    else:
+        turn.stream(*[f"{name}: {values.get(name, '')}\n" for name in names])
+
+
 @command(r"terminal (.+)")
 def run_in_terminal(turn: Turn, match: re.Match[str]) -> None:
     with turn.tool_call(match[1]) as call:
