@@ -18,10 +18,10 @@ from services.common.together import both
 from services.runner.acp.content import acp_blocks
 from services.runner.acp.messages import AgentInfo, Prompt, PromptResult
 from services.runner.clients.journal import TurnJournal
-from services.runner.endings import TurnFailed
+from services.runner.endings import TurnAbandoned, TurnFailed
 from services.runner.errands import Errands
 from services.runner.executions import Execution
-from services.runner.failures import start_failure
+from services.runner.failures import start_failure, unexpected
 from services.runner.holds import Hold
 from services.runner.interrupts import background, time_limit
 from services.runner.limits import LimitWatch
@@ -216,8 +216,10 @@ class Phases:
             if is_untold:
                 await self._workshop.clock.sleep(_MOMENT)
                 await self._journal.report(TurnPhase.TURN_PHASE_PROMPTED, WAITS_FOR_AGENT)
-        except Exception as error:  # noqa: BLE001 (whoever may not tell may not go on)
+        except TurnAbandoned as error:
             self._execution.hold.interrupt(error)
+        except Exception as error:  # noqa: BLE001 (a fault of ours: the turn ends and says so)
+            self._execution.work.interrupt(unexpected(error, self._execution.phase))
 
     async def _report_told(self, prompt: Prompt) -> None:
         """From now on there is a native session that knows what was said, for later turns to load."""
