@@ -153,11 +153,14 @@ class Phases:
 
     async def _rouse(self, runtime: Runtime | None) -> Resumed | None:
         """How the kept agent is resumed, told already; None without one that answers."""
-        if runtime is None or runtime.native is None or runtime.info is None or not await runtime.mark():
+        if runtime is None or runtime.native is None or runtime.info is None:
             return None
         resumed = resumed_warm(runtime.native)
-        await self._journal.report(prompt_sent=True, observation=_observation(runtime, runtime.info, resumed))
-        return resumed
+        observation = _observation(runtime, runtime.info, resumed)
+        answers, _ = await both(
+            runtime.mark(), self._journal.report(prompt_sent=True, observation=observation)
+        )
+        return resumed if answers else None
 
     async def _start(self, profile: Profile, place: Place, listener: TurnListener) -> None:
         observation = RunObservation(workspace_provider=place.provider)
