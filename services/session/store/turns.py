@@ -15,7 +15,7 @@ from services.session.turns import EndReason, Turn, TurnNotFound, TurnPhase, Tur
 
 
 class TurnStore:
-    """Reads of turns; each method is one transaction."""
+    """Reads of turns; what a method tells was so at one moment."""
 
     def __init__(self, database: Database) -> None:
         """The service's database."""
@@ -23,6 +23,10 @@ class TurnStore:
 
     async def get(self, project: str, session_id: str, turn_id: str) -> Turn:
         """A turn as it stands. Raises SessionNotFound, TurnNotFound."""
+        async with self._database.connection() as connection:
+            found = await find_turn(connection, project, session_id, turn_id)
+        if found is not None and found.state is not TurnState.QUEUED:
+            return found
         async with snapshot(self._database) as connection:
             await read_session(connection, project, session_id)
             turn = await read_turn(connection, project, session_id, turn_id)
