@@ -64,8 +64,10 @@ setup: ## make .venv hold what requirements.lock names; PYTHON=… chooses the i
 	@sh tools/bootstrap.sh
 
 .PHONY: faults
-faults: setup ## run the races for long: 300 rounds each, and tell how often each side won
-	@RACES=300 CUTS=200 RACE_ROUNDS=20 $(BIN)/pytest -n 0 tests/races $(ARGS)
+faults: setup ## run races (300 rounds) and faults of runners (FAULTS=10 each, from FAULT_SEED) for long
+	@seed=$${FAULT_SEED:-$$(date +%s)}; echo "FAULT_SEED=$$seed"; FAULT_SEED=$$seed FAULTS=$${FAULTS:-10} \
+	RACES=$${RACES:-300} CUTS=200 RACE_ROUNDS=20 \
+	$(BIN)/pytest -n 0 -rP tests/races tests/system/test_ownership.py $(ARGS)
 
 .PHONY: bench
 bench: setup ## measure what things cost, against references; NAME=lease for one, ARGS="--json -" for programs
