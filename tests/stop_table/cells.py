@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from moorage.common.v1 import turn_pb2
 from moorage.common.v1.content_pb2 import ContentBlock, TextContent
-from moorage.common.v1.turn_pb2 import EndReason, ResumeKind, RuntimeAfter, StopMethod, TurnState
 from moorage.session.v1 import session_pb2
 
 from tests.conditions import eventually
-from tests.databases import fetch
 from tests.gates import Gate, Gates
-from tests.processes import is_alive
-from tests.runner.holding import delivering, native_in, pid_in
+from tests.runner.holding import delivering
 from tests.runner.parts import Stack
 from tests.runner.talks import PATIENCE, Talks, kinds_of
 from tests.stop_table.moments import TOOL, Moment
-from tests.stop_table.ordering import Answer, Column, Names, Stops, told
+from tests.stop_table.ordering import Answer, Column, Names, Stops
+from tests.stop_table.reading import SECRET, Reading
 from tests.stop_table.table import Line
 
-SECRET = "the lighthouse"
+Act = Callable[[], Awaitable[None]]
+
 INTRODUCTION = f"who are you\nremember {SECRET}"
 _SETTLED = (session_pb2.COMMAND_STATE_APPLIED, session_pb2.COMMAND_STATE_OBSOLETE)
 _AT_THE_RUNNER = (session_pb2.COMMAND_STATE_CLAIMED, *_SETTLED)
@@ -54,6 +51,7 @@ class Cell:
         self._column = column
         self._names = Names(name, *(f"{role}-{name}" for role in ("before", "first", "turn", "later")))
         self._stops = Stops(harbour.talks, self._names)
+        self._reading = Reading(harbour.talks, harbour.database_url, moment, self._names)
         self._at, self._go = harbour.root / f"{name}.at", harbour.root / f"{name}.go"
         self._gate: Gate | None = None
 
@@ -83,6 +81,8 @@ class Cell:
             self._release()
         if self._column.spares or (self._moment.is_queued and not self._is_held):
             await self._go_on()
+        if self._moment.is_queued and not self._is_held:
+            await self._talks.ended(self._names.session, self._names.first)
         if self._moment.has_turn and not self._is_held:
             await self._talks.ended(self._names.session, self._names.turn)
         for command_id in {answer.command_id for answer in answers if answer.command_id}:
@@ -135,7 +135,7 @@ class Cell:
 
     async def _is_there(self) -> bool:
         turn = await self._talks.turn(self._names.session, self._names.turn)
-        return (turn.state, turn.phase) == self._moment.shows
+        return turn.state == self._moment.state and self._moment.phase in (turn.phase, None)
 
     def _release(self) -> None:
         if self._gate is not None:
@@ -163,118 +163,29 @@ class Cell:
         self, command_id: str, states: Sequence[session_pb2.CommandState.ValueType]
     ) -> None:
         async def is_there() -> bool:
-            return (await self._command(command_id)).state in states
+            return (await self._reading.command(command_id)).state in states
 
         await eventually(is_there, within=30, what=f"the Stop of {self._names.session} came so far")
 
-    async def _command(self, command_id: str) -> session_pb2.Command:
-        request = session_pb2.GetCommandRequest(session_id=self._names.session, command_id=command_id)
-        return (await self._talks.stub.GetCommand(request)).command
-
     async def _read(self, answers: Sequence[Answer]) -> Line:
-        resumed = await self._next()
+        resumed = await self._reading.next_turn()
         self._release()
         if self._moment.has_turn:
             await self._talks.ended(self._names.session, self._names.turn)
-        commands = [await self._command(command_id) for command_id in await self._command_ids()]
-        turn, records = await self._turn()
-        await self._check(turn, commands)
-        return Line(
-            stop=self._column.name,
-            answers=told(answers),
-            commands=", ".join(map(_told_of, commands)) or "none",
-            rows=str(len(commands)),
-            turn="none" if turn is None else f"{_state(turn.state)}/{_reason(turn.end_reason)}",
-            method="" if turn is None else _name(StopMethod, turn.stop_method),
-            runtime="" if turn is None else _name(RuntimeAfter, turn.runtime_after),
-            records=" ".join(records),
-            next=resumed,
-        )
-
-    async def _next(self) -> str:
-        """Run another turn: how the agent was resumed. It must remember, and be the same one only if warm."""
-        session = self._names.session
-        turn = await self._talks.run(session, "next", "who are you\nrecall")
-        said = await self._talks.said(session, "next")
-        assert turn.state == turn_pb2.TURN_STATE_COMPLETED
-        assert SECRET in said
-        is_warm = turn.metadata.resume_kind == turn_pb2.RESUME_KIND_WARM
-        first = await self._talks.said(session, self._names.before)
-        last = await self._said_of_itself() or first
-        assert native_in(said) == native_in(first)
-        assert (pid_in(said) == pid_in(last)) is is_warm
-        gone = {pid_in(first), pid_in(last)} - {pid_in(said)}
-        assert not any(map(is_alive, gone))
-        return _name(ResumeKind, turn.metadata.resume_kind)
-
-    async def _said_of_itself(self) -> str:
-        """What the agent told of itself in the turn at the moment, if it did."""
-        if not self._moment.has_turn:
-            return ""
-        said = await self._talks.said(self._names.session, self._names.turn)
-        return said if "pid " in said else ""
-
-    async def _turn(self) -> tuple[session_pb2.Turn | None, list[str]]:
-        if not self._moment.has_turn:
-            return None, []
-        turn = await self._talks.turn(self._names.session, self._names.turn)
-        kinds = kinds_of(await self._talks.records(self._names.session, self._names.turn))
-        assert kinds.count("turn_ended") == 1
-        # How many pieces a text has is a matter of time.
-        return turn, [kind for kind, _ in itertools.groupby(kinds)]
-
-    async def _check(self, turn: session_pb2.Turn | None, commands: Sequence[session_pb2.Command]) -> None:
-        """What is the same in all cells."""
-        request = session_pb2.GetSessionRequest(session_id=self._names.session)
-        session = (await self._talks.stub.GetSession(request)).session
-        assert not session.HasField("turn")
-        for command in commands:
-            assert command.HasField("settle_time")
-            if turn and command.turn_id == turn.turn_id:
-                assert (command.stop_method, command.runtime_after) in (
-                    (turn.stop_method, turn.runtime_after),
-                    (0, 0),
-                )
-        if turn is not None:
-            assert not turn.stopping
-            assert not turn.pending_interaction_ids
-
-    async def _command_ids(self) -> list[str]:
-        rows = await fetch(
-            self._harbour.database_url,
-            "SELECT command_id FROM session.commands WHERE session_id = $1 ORDER BY create_time",
-            self._names.session,
-        )
-        return [row["command_id"] for row in rows]
+        return await self._reading.line(self._column.name, answers, resumed)
 
 
-async def play(harbour: Harbour, moment: Moment, columns: Sequence[Column], kill: Any = None) -> list[Line]:
-    """All cells of a moment at once, each in its own session."""
+async def _nothing() -> None:
+    return
+
+
+async def play(
+    harbour: Harbour, moment: Moment, columns: Sequence[Column], before: Act = _nothing, after: Act = _nothing
+) -> list[Line]:
+    """All cells of a moment at once, each in its own session; `before` and `after` the Stops something happens."""
     cells = [Cell(harbour, moment, column) for column in columns]
     await asyncio.gather(*(cell.arrive() for cell in cells))
-    if kill is not None:
-        await kill()
+    await before()
     answers = await asyncio.gather(*(cell.stop() for cell in cells))
+    await after()
     return await asyncio.gather(*(cell.settle(each) for cell, each in zip(cells, answers, strict=True)))
-
-
-def _told_of(command: session_pb2.Command) -> str:
-    state = session_pb2.CommandState.Name(command.state).removeprefix("COMMAND_STATE_")
-    outcome = session_pb2.CommandOutcome.Name(command.outcome).removeprefix("COMMAND_OUTCOME_")
-    return f"{state}/{outcome}"
-
-
-def _state(state: TurnState.ValueType) -> str:
-    return TurnState.Name(state).removeprefix("TURN_STATE_")
-
-
-def _reason(reason: EndReason.ValueType) -> str:
-    return EndReason.Name(reason).removeprefix("END_REASON_")
-
-
-_PREFIXES = {StopMethod: "STOP_METHOD_", RuntimeAfter: "RUNTIME_AFTER_", ResumeKind: "RESUME_KIND_"}
-
-
-def _name(enum: Any, value: int) -> str:
-    """The name without its prefix; empty for none."""
-    return enum.Name(value).removeprefix(_PREFIXES[enum]) if value else ""

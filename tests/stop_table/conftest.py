@@ -18,8 +18,8 @@ from tests.runner.parts import Stack
 from tests.runner.talks import Talks
 from tests.stop_table.cells import Harbour
 
-# What a runner that goes on has to answer a Stop in; what is given up on is over soon.
-SHORT = {"stop_budget": 0.5, "stop_kill_after": 0.5, "stop_margin": 1.0, "watchdog_interval": 0.5}
+# What is given up on is over soon, but outlasts the lease of a runner that is dead.
+SHORT = {"stop_budget": 0.5, "stop_kill_after": 0.5, "stop_margin": 3.0, "watchdog_interval": 0.5}
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

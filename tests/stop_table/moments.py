@@ -12,7 +12,6 @@ from moorage.common.v1.turn_pb2 import (
     TURN_PHASE_PREPARING_WORKSPACE,
     TURN_PHASE_PROMPTED,
     TURN_PHASE_STARTING_AGENT,
-    TURN_PHASE_UNSPECIFIED,
     TURN_PHASE_WAITING_FOR_RUNNER,
     TURN_STATE_ADMITTED,
     TURN_STATE_AWAITING_INPUT,
@@ -36,14 +35,15 @@ OUTPUT = "count to 250 every 0.01"
 class Moment:
     """Where the turn is when the Stop comes.
 
-    `gate` is the failpoint that holds it there. `shows` are its state and phase, which must be
-    read back before the Stop is ordered. `is_cold`: no agent was kept from the turn before.
+    `gate` is the failpoint that holds it there. Its state and phase must be read back before the
+    Stop is ordered; None is any phase. `is_cold`: no agent was kept from the turn before.
     """
 
     name: str
     prompt: str
     gate: str = ""
-    shows: tuple[TurnState.ValueType, TurnPhase.ValueType] | None = None
+    state: TurnState.ValueType | None = None
+    phase: TurnPhase.ValueType | None = None
     policy: ApprovalPolicy.ValueType = APPROVAL_POLICY_ALLOW
     is_cold: bool = False
     # The turn waits behind another one.
@@ -59,61 +59,79 @@ class Moment:
         return bool(self.prompt)
 
 
-_PROMPTED = (TURN_STATE_RUNNING, TURN_PHASE_PROMPTED)
-
 MOMENTS: Sequence[Moment] = (
     Moment("no turn", ""),
-    Moment("queued", "say done", shows=(TURN_STATE_QUEUED, TURN_PHASE_UNSPECIFIED), is_queued=True),
+    Moment("queued", "say done", state=TURN_STATE_QUEUED, is_queued=True),
     Moment(
         "admitted",
         "say done",
         "runner.begin_turn.before",
-        (TURN_STATE_ADMITTED, TURN_PHASE_WAITING_FOR_RUNNER),
+        state=TURN_STATE_ADMITTED,
+        phase=TURN_PHASE_WAITING_FOR_RUNNER,
     ),
     Moment(
         "admitted without a lease",
         WHO,
         "runner.dispatch.registered",
-        (TURN_STATE_ADMITTED, TURN_PHASE_WAITING_FOR_RUNNER),
+        state=TURN_STATE_ADMITTED,
+        phase=TURN_PHASE_WAITING_FOR_RUNNER,
         is_cold=True,
     ),
     Moment(
         "preparing",
         WHO,
         "runner.workspace.before_claim",
-        (TURN_STATE_RUNNING, TURN_PHASE_PREPARING_WORKSPACE),
+        state=TURN_STATE_RUNNING,
+        phase=TURN_PHASE_PREPARING_WORKSPACE,
         is_cold=True,
     ),
     Moment(
         "starting",
         WHO,
         "runner.agent.before_open",
-        (TURN_STATE_RUNNING, TURN_PHASE_STARTING_AGENT),
+        state=TURN_STATE_RUNNING,
+        phase=TURN_PHASE_STARTING_AGENT,
         is_cold=True,
     ),
     Moment(
         "loading",
         WHO,
         "runner.session.before_load",
-        (TURN_STATE_RUNNING, TURN_PHASE_LOADING_SESSION),
+        state=TURN_STATE_RUNNING,
+        phase=TURN_PHASE_LOADING_SESSION,
         is_cold=True,
     ),
-    Moment("output", OUTPUT, "runner.output.recorded", _PROMPTED),
-    Moment("in a tool", TOOL, "runner.tool.recorded", _PROMPTED),
-    Moment("before a question", QUESTION, "runner.question.before_open", _PROMPTED, APPROVAL_POLICY_ASK),
+    Moment("output", OUTPUT, "runner.output.recorded", state=TURN_STATE_RUNNING, phase=TURN_PHASE_PROMPTED),
+    Moment("in a tool", TOOL, "runner.tool.recorded", state=TURN_STATE_RUNNING, phase=TURN_PHASE_PROMPTED),
+    Moment(
+        "before a question",
+        QUESTION,
+        "runner.question.before_open",
+        state=TURN_STATE_RUNNING,
+        phase=TURN_PHASE_PROMPTED,
+        policy=APPROVAL_POLICY_ASK,
+    ),
     Moment(
         "awaiting input",
         QUESTION,
-        shows=(TURN_STATE_AWAITING_INPUT, TURN_PHASE_PROMPTED),
+        state=TURN_STATE_AWAITING_INPUT,
+        phase=TURN_PHASE_PROMPTED,
         policy=APPROVAL_POLICY_ASK,
     ),
-    Moment("finishing", "say done", "runner.finish_turn.before", _PROMPTED),
+    Moment("finishing", "say done", "runner.finish_turn.before", state=TURN_STATE_RUNNING),
     Moment(
         "just finished",
         "say done",
         "runner.finish_turn.after",
-        (TURN_STATE_COMPLETED, TURN_PHASE_UNSPECIFIED),
+        state=TURN_STATE_COMPLETED,
     ),
-    Moment("runner dead", TOOL, "runner.tool.recorded", _PROMPTED, is_killed=True),
-    Moment("runner hung", "say done", "runner.finish_turn.before", _PROMPTED, is_hung=True),
+    Moment(
+        "runner dead",
+        TOOL,
+        "runner.tool.recorded",
+        state=TURN_STATE_RUNNING,
+        phase=TURN_PHASE_PROMPTED,
+        is_killed=True,
+    ),
+    Moment("runner hung", "say done", "runner.finish_turn.before", state=TURN_STATE_RUNNING, is_hung=True),
 )

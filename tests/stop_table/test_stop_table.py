@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)
 
 BY_NAME = {moment.name: moment for moment in MOMENTS}
 USUAL = [moment for moment in MOMENTS if not (moment.is_killed or moment.is_hung)]
-LEASE = 3.0
+LEASE = 2.5
 
 
 def check(moment: Moment, seen: list[Line]) -> None:
@@ -55,10 +55,14 @@ async def test_stops_of_a_runner_that_is_dead(impatient: Harbour, tmp_path: Path
         runner.send(signal.SIGKILL)
         await runner.exit_code()
 
+    async def replace() -> None:
+        await stack.add_runner("heir")
+
     moment = BY_NAME["runner dead"]
     async with runner:
         await runner.logged("registered")
-        seen = await play(impatient, moment, COLUMNS, kill)
+        seen = await play(impatient, moment, COLUMNS, kill, replace)
+    await stack.runners.pop("heir").stop()
     check(moment, seen)
 
 
