@@ -13,7 +13,7 @@ from typing import NamedTuple
 from services.fencing.errors import StaleOwner
 from services.session import endings, queue, records
 from services.session.endings import Ending
-from services.session.interactions import InteractionState, OpenedQuestion, Question, Settlement
+from services.session.interactions import OpenedQuestion, Question
 from services.session.journal_turns import (
     Append,
     JournalTurn,
@@ -22,9 +22,9 @@ from services.session.journal_turns import (
     RecordsMissing,
     StoredEnding,
 )
+from services.session.questioned import Questioned
 from services.session.records import RecordKind
 from services.session.sessions import resource_of
-from services.session.transcript import Transcript
 from services.session.turns import (
     EndReason,
     TurnAlreadyBegun,
@@ -49,13 +49,12 @@ class SessionKey(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class SessionJournal(Transcript):
+class SessionJournal(Questioned):
     """A session whose row is locked: what is stored, and what this transaction adds.
 
-    Only a token above `begin_above` begins a turn. `asked` are the turns whose pending
-    questions are others now, `silenced` those whose answers are not delivered any more;
-    `raised` says whether a higher token was shown. `admitted` are the turns that take the slot
-    in this transaction, `held` says that no turn in the queue interrupts any more.
+    Only a token above `begin_above` begins a turn. `admitted` are the turns that take the slot
+    in this transaction. `raised` says whether a higher token was shown, `held` that no turn in
+    the queue interrupts any more.
     """
 
     key: SessionKey
@@ -64,10 +63,6 @@ class SessionJournal(Transcript):
     is_open: bool = True
     turns: dict[str, JournalTurn] = field(default_factory=dict)
     endings: list[StoredEnding] = field(default_factory=list)
-    opened: list[OpenedQuestion] = field(default_factory=list)
-    settlements: list[Settlement] = field(default_factory=list)
-    asked: set[str] = field(default_factory=set)
-    silenced: set[str] = field(default_factory=set)
     admitted: list[str] = field(default_factory=list)
     raised: bool = False
     held: bool = False
@@ -194,25 +189,8 @@ class SessionJournal(Transcript):
         seq = self.append(turn_id, attempt_id, append)
         if is_new:
             self.opened.append(OpenedQuestion(turn_id, append.turn_seq, seq, question, timeout))
-            self._wait_for(turn, [*turn.pending, question.interaction_id])
+            self.wait_for(turn, [*turn.pending, question.interaction_id])
         return seq
-
-    def settle(self, turn: JournalTurn, settlement: Settlement) -> None:
-        """Settle a question that the turn waits for."""
-        self.settlements.append(settlement)
-        self.add_named(
-            turn.turn_id,
-            RecordKind.INTERACTION_CLOSED,
-            records.interaction_closed(settlement),
-            records.record_id(settlement.interaction_id, RecordKind.INTERACTION_CLOSED),
-        )
-        self._wait_for(turn, [name for name in turn.pending if name != settlement.interaction_id])
-
-    def cancel_pending(self, turn: JournalTurn, settled_by: str) -> None:
-        """Cancel what a begun turn waits for; answers that its runner does not know yet are void."""
-        for interaction_id in turn.pending:
-            self.settle(turn, Settlement(interaction_id, InteractionState.CANCELLED, settled_by))
-        self.silenced.add(turn.turn_id)
 
     def finish(self, turn_id: str, attempt_id: str, last_turn_seq: int, ending: Ending) -> None:
         """Settle a turn; nothing changes when it has ended and this attempt, with this token, had begun it."""
@@ -270,11 +248,6 @@ class SessionJournal(Transcript):
         head = queue.next_up(self.queue, ended)
         if head is not None and self.is_open:
             self.admit(head)
-
-    def _wait_for(self, turn: JournalTurn, pending: list[str]) -> None:
-        turn.pending = pending
-        turn.state = TurnState.AWAITING_INPUT if pending else TurnState.RUNNING
-        self.asked.add(turn.turn_id)
 
     def _conflict(self, turn: JournalTurn, turn_seq: int, seq: int) -> RecordConflict:
         conflict = RecordConflict(

@@ -106,6 +106,10 @@ class Client:
         request = session_pb2.GetCommandRequest(session_id=session_id, command_id=command_id, **fields)
         return (await _told(self._stub.GetCommand(request, **self._options))).command
 
+    async def list_commands(self, session_id: str, **fields: Any) -> session_pb2.ListCommandsResponse:
+        request = session_pb2.ListCommandsRequest(session_id=session_id, **fields)
+        return await _told(self._stub.ListCommands(request, **self._options))
+
     async def answer(
         self, session_id: str, interaction_id: str, option_id: str, **fields: Any
     ) -> session_pb2.Interaction:

@@ -18,6 +18,7 @@ from tests.session.desks import Desk, system_desk
 from tests.session.fake_workspaces import FakeWorkspace, fake_workspace
 from tests.session.leasing import Taker
 from tests.session.places import Places, running_owner, running_session, running_workspace
+from tests.session.stages import Stage, staged
 
 
 @pytest.fixture
@@ -99,3 +100,10 @@ async def workspace() -> AsyncIterator[FakeWorkspace]:
     """A workspace service that records which fences it raises."""
     async with fake_workspace() as workspace:
         yield workspace
+
+
+@pytest.fixture
+async def stage(places: Places, replica: SessionReplica, client: Client) -> AsyncIterator[Stage]:
+    """A client, and a runner that holds the session s1."""
+    async with staged(places, replica, client) as stage:
+        yield stage

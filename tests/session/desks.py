@@ -80,13 +80,12 @@ class Desk:
     owner_keys: KeySource | None = None
     interaction_timeout: float = 3600.0
     changed: list[SessionKey] = field(default_factory=list)
-    admissions: list[str] = field(default_factory=list)
     listeners: list[Callable[[str, str], None]] = field(default_factory=list)
     channel: grpc.aio.Channel = field(init=False)
     appending: asyncio.Task[None] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.writer = Writer(self.database, self._on_changed, self._on_admitted)
+        self.writer = Writer(self.database, self._on_changed)
         self.fence = Fence(GrantVerifier(self.owner_keys or self.keys, self.clock))
         self.journal = JournalStore(
             self.writer,
@@ -100,9 +99,6 @@ class Desk:
         self.turns = TurnStore(self.database)
         self.starter = Starter(self.database, self.writer)
         self.records = RecordStore(self.database)
-
-    def _on_admitted(self) -> None:
-        self.admissions.append("admitted")
 
     def _on_changed(self, project: str, session_id: str) -> None:
         self.changed.append(SessionKey(project, session_id))

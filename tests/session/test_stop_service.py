@@ -3,70 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import asyncpg
 import grpc
 import pytest
 from moorage.common.v1 import turn_pb2
-from moorage.runner.v1 import runner_pb2
 from moorage.session.v1 import session_pb2
 
 from services.common.channels import open_channel
 from services.common.errors import InvalidArgument, MoorageError, NotFound, StartupRefused
-from services.session.server import SessionReplica, build
+from services.session.server import build
 from tests.conditions import eventually
 from tests.databases import fetch_value
 from tests.fakes import Gate
 from tests.session.clients import Client
-from tests.session.fake_runners import FakeRunner, fake_runner
-from tests.session.holders import Holder
-from tests.session.leasing import Taker
 from tests.session.places import Places, running_session
+from tests.session.stages import Stage
 
 PENDING, CLAIMED = session_pb2.COMMAND_STATE_PENDING, session_pb2.COMMAND_STATE_CLAIMED
 TRACEPARENT = "00-5bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-
-
-@dataclass
-class Stage:
-    """A client, and a live runner that holds the session s1 and begins what it is offered."""
-
-    client: Client
-    runner: FakeRunner
-    holder: Holder
-    turns: set[str] = field(default_factory=set)
-
-    async def begun(self, turn_id: str) -> Holder:
-        """Start a turn and return its holder when it has begun."""
-        await self.client.start("s1", turn_id=turn_id)
-        await eventually(lambda: turn_id in self.turns)
-        return self.holder
-
-
-@pytest.fixture
-async def stage(places: Places, replica: SessionReplica, client: Client) -> AsyncIterator[Stage]:
-    async with (
-        open_channel(places.owner_address) as owner,
-        open_channel(replica.journal_endpoint) as journal,
-        fake_runner("one") as runner,
-    ):
-        taker = Taker(owner)
-        await client.create(session_id="s1")
-        lease = await taker.session("s1", runner.holder, endpoint=runner.endpoint)
-        stage = Stage(client, runner, Holder(journal, "s1", lease.grant))
-
-        async def begin(request: runner_pb2.DispatchTurnRequest) -> None:
-            await stage.holder.begin(request.turn_id)
-            stage.turns.add(request.turn_id)
-
-        async def confirm(request: runner_pb2.DeliverStopRequest) -> None:
-            await stage.holder.stopped(request.turn_id)
-
-        runner.act, runner.stop_act = begin, confirm
-        yield stage
 
 
 async def test_a_running_turn_is_stopped_and_the_caller_can_wait_for_it(stage: Stage) -> None:
