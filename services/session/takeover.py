@@ -54,6 +54,8 @@ class Takeover:
         self._close_patience = close_patience
         self._interval = interval
         self._work = OncePerKey("taking over a session")
+        # Since when this replica has seen a holder leave a turn, or a closing session, as it is.
+        self._seen: dict[tuple[Target, int], float] = {}
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -66,9 +68,13 @@ class Takeover:
     async def _step(self, tasks: asyncio.TaskGroup) -> float:
         for turn in await self._store.overdue_stops():
             self._work.start(tasks, turn.key, self._end_stop(turn))
-        for turn in await self._store.waiting_turns(self._admitted_patience):
+        # A holder cannot do what nobody was there to ask it for: half of its time counts from here.
+        waiting = await self._store.waiting_turns(self._admitted_patience / 2)
+        closing = await self._store.stuck_closings(self._close_patience / 2)
+        self._seen = {sight: time for sight, time in self._seen.items() if sight[0] in {*waiting, *closing}}
+        for turn in waiting:
             self._work.start(tasks, turn.key, self._free(turn))
-        for session in await self._store.stuck_closings(self._close_patience):
+        for session in closing:
             self._work.start(tasks, session.key, self._let_close(session))
         return self._until(await self._store.next_stop_deadline())
 
@@ -81,7 +87,7 @@ class Takeover:
 
     async def _free(self, turn: Target) -> None:
         """The session's holder does not begin an admitted turn: another one shall."""
-        holder = await self._idle_holder(turn.key)
+        holder = await self._idle_holder(turn, self._admitted_patience)
         if holder is None:
             return
         await failpoint("session.takeover.before_mark", turn.turn_id)
@@ -91,22 +97,24 @@ class Takeover:
             _log.warning("a holder did not begin a turn", turn=turn.turn_id, **_names(turn.key))
             await self._store.dispatch_anew(turn.key, turn.turn_id)
 
-    async def _idle_holder(self, key: SessionKey) -> Lease | None:
-        """The runner that has held the session for as long as it may take to begin a turn."""
-        driver = await self._leases.driver(key.resource)
+    async def _idle_holder(self, target: Target, patience: float) -> Lease | None:
+        """The runner that has held the session for so long, and was seen to for half of it."""
+        driver = await self._leases.driver(target.key.resource)
         if driver is None:
             return None
+        now = self._clock.boottime()
+        seen = now - self._seen.setdefault((target, driver.token), now)
         held = (self._clock.now() - driver.acquire_time.ToDatetime(tzinfo=UTC)).total_seconds()
-        return driver if held >= self._admitted_patience else None
+        return driver if held >= patience and seen >= patience / 2 else None
 
     async def _let_close(self, session: Target) -> None:
         """The session is closing, and its holder does not let go of it."""
-        driver = await self._leases.driver(session.key.resource)
-        if driver is None:
+        holder = await self._idle_holder(session, self._close_patience)
+        if holder is None:
             return
         await failpoint("session.takeover.before_mark")
-        if await self._store.mark_closing(session.key, driver.token) and await self._replace(
-            session, EndReason.TAKEN_OVER, driver.token
+        if await self._store.mark_closing(session.key, holder.token) and await self._replace(
+            session, EndReason.TAKEN_OVER, holder.token
         ):
             _log.warning("a holder did not let go of a closing session", **_names(session.key))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import grpc
@@ -266,6 +267,26 @@ async def test_a_holder_has_its_time_from_when_it_took_the_session(
         await leased_desk.holder(shown=answer.grant).begin()
     assert (await taker.read("s1")).token == answer.lease.token
     assert (await leased_desk.read_turn()).state is TurnState.RUNNING
+
+
+async def test_a_holder_has_its_time_from_when_there_is_somebody_to_ask_it(
+    leased_desk: Desk, owner: grpc.aio.Channel, taker: Taker, workspace: FakeWorkspace, database_url: str
+) -> None:
+    """After an outage of the session service the holder of a warm agent was not asked for anything yet."""
+    holder, lease = await held(leased_desk, taker, ttl=600.0)
+    _, other = await held(leased_desk, taker, "other", ttl=600.0)
+    await execute(database_url, f"{LATE} {S1}")
+    async with taking_over(leased_desk, owner, workspace, admitted_patience=4.0, interval=0.1):
+        await eventually(lambda: is_old(leased_desk, "other", 1.0))
+        await holder.begin()
+        await eventually(lambda: was_taken(taker, other, "other"))
+    assert (await taker.read("s1")).token == lease.token
+
+
+async def is_old(desk: Desk, session_id: str, age: float) -> bool:
+    """Whether the turn is so old."""
+    turn = await desk.read_turn(session_id=session_id)
+    return turn.create_time + timedelta(seconds=age) < desk.clock.now()
 
 
 async def test_a_turn_begun_before_the_mark_is_left_alone(leased_desk: Desk, taker: Taker) -> None:
