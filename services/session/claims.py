@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -19,6 +20,7 @@ HOLD: Final = 8.0
 ATTEMPT: Final = 6.5
 _BACK_OFF: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 _CONCURRENT: Final = 32
+_WAITING: Final = 1000
 # Other replicas add rows too, and tell nobody.
 _IDLE: Final = 0.5
 _SHORTEST: Final = 0.01
@@ -62,15 +64,16 @@ class ClaimLoop(Generic[ClaimT]):
         self._failures = Failures(name)
         self._running = 0
         self._tasks: asyncio.TaskGroup | None = None
+        self._handed_over: deque[ClaimT] = deque(maxlen=_WAITING)
 
     def wake(self) -> None:
         """There is a new row."""
         self._bell.ring()
 
     def hand_over(self, claim: ClaimT) -> None:
-        """Handle a row that was stored as claimed. Without room for it, it is due when its claim ends."""
-        if self._tasks is not None and self._running < _CONCURRENT:
-            self._begin(self._tasks, claim)
+        """Handle a row that was stored as claimed, as soon as there is room; forgotten, it is due again."""
+        self._handed_over.append(claim)
+        self._begin_handed_over()
 
     async def run(self) -> None:
         """Claim and handle until cancelled."""
@@ -82,6 +85,7 @@ class ClaimLoop(Generic[ClaimT]):
             self._tasks = None
 
     async def _step(self, tasks: asyncio.TaskGroup) -> None:
+        self._begin_handed_over()
         free = _CONCURRENT - self._running
         claims = await self._outbox.claim(free) if free > 0 else []
         for claim in claims:
@@ -89,6 +93,10 @@ class ClaimLoop(Generic[ClaimT]):
         if not claims:
             due = await self._outbox.next_due()
             await self._bell.wait(_IDLE if due is None else min(max(due, _SHORTEST), _IDLE))
+
+    def _begin_handed_over(self) -> None:
+        while self._tasks is not None and self._handed_over and self._running < _CONCURRENT:
+            self._begin(self._tasks, self._handed_over.popleft())
 
     def _begin(self, tasks: asyncio.TaskGroup, claim: ClaimT) -> None:
         self._running += 1

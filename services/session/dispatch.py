@@ -97,6 +97,10 @@ class Dispatcher:
         """A turn was admitted."""
         self._loop.wake()
 
+    def hand_over(self, claim: Claim) -> None:
+        """A turn was admitted, claimed by this replica."""
+        self._loop.hand_over(claim)
+
     async def run(self) -> None:
         """Dispatch until cancelled."""
         await self._loop.run()
@@ -135,8 +139,16 @@ class Dispatcher:
         if claim.overdue:
             await self._journal.give_up(claim.key, claim.turn_id, self._window)
             return None
+        if claim.kept_by and (outcome := await self._offer_to_keeper(claim)):
+            return outcome
         driver = await self._leases.driver(claim.key.resource, timeout=_ANSWER)
         return await (self._offer_to_pool(claim) if driver is None else self._offer_to_driver(claim, driver))
+
+    async def _offer_to_keeper(self, claim: Claim) -> _Outcome | None:
+        """Whoever kept the agent mostly has it still; None when it does not take the turn."""
+        endpoint = self._leases.endpoint_of(claim.kept_by)
+        answer = await self._offer(claim, claim.kept_by, endpoint) if endpoint else None
+        return _Outcome(answer.words) if answer and answer.accepted else None
 
     async def _offer_to_driver(self, claim: Claim, driver: Lease) -> _Outcome:
         """No other runner could take the session while the lease is live."""

@@ -14,7 +14,8 @@ class Claim:
     """An admitted turn that this replica alone offers to runners, for a short time.
 
     `endpoint` is the runner that it was offered to last, `attempts` counts its claims,
-    `overdue` says that no runner began it in time.
+    `overdue` says that no runner began it in time. `kept_by` is the holder that kept the session's
+    agent, when the turn was admitted this very moment.
     """
 
     key: SessionKey
@@ -24,6 +25,7 @@ class Claim:
     endpoint: str
     attempts: int
     overdue: bool
+    kept_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from services.session.direct import stop_adapter
 from services.session.dispatch import Dispatcher
 from services.session.expiry import InteractionExpiry, QueueExpiry
 from services.session.limits import LimitDefaults
+from services.session.outbox import Claim
 from services.session.overdue import Overdue
 from services.session.queue import QueueBounds
 from services.session.servicers.closing import CloseMethods
@@ -142,8 +143,8 @@ def build(settings: SessionSettings) -> SessionReplica:
         poll=settings.watch_poll,
     )
 
-    def admitted() -> None:
-        dispatcher.wake()
+    def admitted(claim: Claim) -> None:
+        dispatcher.hand_over(claim)
 
     writer = Writer(database, watching.changed, admitted)
     fence = Fence(verifier)

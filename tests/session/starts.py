@@ -35,7 +35,7 @@ class Starter:
 
 def writer_of(database: Database, changed: Callable[[str, str], None] = lambda *_: None) -> Writer:
     """Changes sessions; nobody but `changed` is told."""
-    return Writer(database, changed, lambda: None)
+    return Writer(database, changed)
 
 
 def starter(database: Database) -> Starter:

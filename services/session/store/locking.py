@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
 
 import asyncpg
 
 from services.common.database import Connection
 from services.session.journal import SessionJournal, SessionKey
 from services.session.journal_turns import JournalTurn, QueuePlace, StoredEnding
+from services.session.outbox import Claim
 from services.session.sessions import SessionState
 from services.session.store.admission import save_admission, save_holding, tell_admissions
 from services.session.store.commands import settle_command
@@ -79,11 +81,15 @@ async def read_known(
         known[row["turn_id"], row["turn_seq"]] = row["seq"], row["body_hash"]
 
 
-async def save_journals(connection: Connection, journals: Iterable[SessionJournal]) -> None:
+async def save_journals(
+    connection: Connection, journals: Iterable[SessionJournal], hold: timedelta | None = None
+) -> list[Claim]:
     """Store records, endings with all that hangs on them (S10), tokens and numbers of the locked sessions.
 
-    Endings come before the admission of the next turn: at no moment two have the slot.
+    Endings come before the admission of the next turn: at no moment two have the slot. With
+    `hold` whoever admits a turn has claimed it for so long; the turns admitted.
     """
+    claims: list[Claim] = []
     changed = [journal for journal in journals if journal.changed]
     first_seqs = {journal.key: await tell_admissions(connection, journal) for journal in changed}
     await _insert_records(connection, changed)
@@ -97,7 +103,8 @@ async def save_journals(connection: Connection, journals: Iterable[SessionJourna
         if journal.held:
             await save_holding(connection, journal)
         for turn_id, first_seq in first_seqs[journal.key].items():
-            await save_admission(connection, journal, turn_id, first_seq)
+            claims.append(await save_admission(connection, journal, turn_id, first_seq, hold))
+    return claims
 
 
 async def _read_turns(
