@@ -101,7 +101,7 @@ async def talking(directory: Path) -> AsyncIterator[tuple[Talk, Cancels]]:
         async with (
             run_stack(StackOptions(root, directory / "state")) as stack,
             open_channel(stack.running.session) as channel,
-            _session(SessionServiceStub(channel)) as talk,
+            watched(SessionServiceStub(channel), "s", PROFILE) as talk,
         ):
             yield talk, cancels
     finally:
@@ -109,10 +109,11 @@ async def talking(directory: Path) -> AsyncIterator[tuple[Talk, Cancels]]:
 
 
 @contextlib.asynccontextmanager
-async def _session(stub: SessionServiceAsyncStub) -> AsyncIterator[Talk]:
-    agent = session_pb2.AgentSpec(profile=PROFILE)
-    await stub.CreateSession(session_pb2.CreateSessionRequest(session_id="s", agent=agent))
-    talk = Talk(stub, "s")
+async def watched(stub: SessionServiceAsyncStub, session_id: str, profile: str) -> AsyncIterator[Talk]:
+    """A new session, watched within the block."""
+    agent = session_pb2.AgentSpec(profile=profile)
+    await stub.CreateSession(session_pb2.CreateSessionRequest(session_id=session_id, agent=agent))
+    talk = Talk(stub, session_id)
     watching = asyncio.create_task(talk.watch())
     try:
         yield talk

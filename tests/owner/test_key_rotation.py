@@ -22,10 +22,10 @@ from tests.conditions import eventually
 from tests.owner.processes import SERVING, owner_process
 from tests.owner.replicas import Holder
 
-TTL = 1.0
-# A new key every 3 s, listed 0.3 s before it signs; the one before is dropped 2.5 s later.
-SCHEDULE = ("--key-lifetime", "3", "--key-notice", "0.3", "--key-refresh", "0.05")
-FLAGS = ("--listen", "127.0.0.1:0", "--default-ttl", "1", "--max-ttl", "1", *SCHEDULE)
+TTL = 1.5
+# A new key every 4 s, listed 0.3 s before it signs; the one before is dropped 3.5 s later.
+SCHEDULE = ("--key-lifetime", "4", "--key-notice", "0.3", "--key-refresh", "0.05")
+FLAGS = ("--listen", "127.0.0.1:0", "--default-ttl", "1.5", "--max-ttl", "1.5", *SCHEDULE)
 KEYS = 3
 
 Channels = list[grpc.aio.Channel]

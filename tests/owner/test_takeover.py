@@ -127,6 +127,7 @@ async def test_who_comes_when_that_has_ended_hears_nothing(
     assert not (await alice.acquire(R, 0.2)).HasField("replaced_expire_time")
     taken = await bob.take_over(R, 1, 0.05)
     await connection.execute("SELECT pg_sleep_until($1)", _time(taken.replaced_expire_time))
+    await until_ended(connection, R)
     assert not (await alice.acquire(R)).HasField("replaced_expire_time")
 
 
