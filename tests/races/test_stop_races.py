@@ -198,6 +198,37 @@ async def interrupt_and_stop(now: Round) -> str:
     return "INTERRUPT" if is_first else "Stop"
 
 
+async def enqueue_and_finish(now: Round) -> str:
+    """Whoever is first: what was queued runs, since the turn before has completed (T2)."""
+    lane, turn_id, next_id = now.lane, now.turn_id, now.next_id
+    await lane.start(turn_id, WORK)
+    await lane.saw(turn_id, "agent_message")
+    queued = lane.start(next_id, "say next", if_busy=session_pb2.IF_BUSY_ENQUEUE)
+    await at(time.monotonic() + now.offset, queued)
+    turn, following = await lane.over(turn_id), await lane.over(next_id)
+    assert (turn.state, following.state) == (COMPLETED, COMPLETED)
+    assert following.metadata.previous_turn_id == turn_id
+    has_waited = following.create_time.ToNanoseconds() < turn.end_time.ToNanoseconds()
+    return "ENQUEUE" if has_waited else "finish"
+
+
+async def stop_and_finish_with_queue(now: Round) -> str:
+    """What waits behind the turn is never hit: admitted by the one, held by the other (T2)."""
+    lane, turn_id, later = now.lane, now.turn_id, f"later-{now.turn_id}"
+    await lane.start(turn_id, WORK)
+    await lane.saw(turn_id, "agent_message")
+    moment = time.monotonic() + now.offset
+    await lane.start(later, "say later", if_busy=session_pb2.IF_BUSY_ENQUEUE)
+    refused = await at(moment, reason(lane.stop(turn_id)))
+    assert refused in ("", "TURN_MISMATCH")
+    turn = await lane.over(turn_id)
+    if turn.state == STOPPED:
+        assert await is_queued(lane, later)
+        await lane.start(now.next_id, "say go on")
+    assert (await lane.over(later)).state == COMPLETED
+    return "finish" if turn.state == COMPLETED else "Stop"
+
+
 async def is_queued(lane: Lane, turn_id: str) -> bool:
     """Whether it waits; both replicas say the same."""
     queues = [(await client.get(lane.session_id)).queue for client in lane.clients]
@@ -233,6 +264,22 @@ async def answer_and_expiry(now: Round) -> str:
             stop_and_next_turn,
             centre=A_WHILE,
             width=0.06,
+            least=0.0,
+        ),
+        Race(
+            "ENQUEUE x finish",
+            ("finish", "ENQUEUE"),
+            enqueue_and_finish,
+            width=0.04,
+            centre=A_WHILE,
+            least=0.0,
+        ),
+        Race(
+            "Stop x finish with queue",
+            ("finish", "Stop"),
+            stop_and_finish_with_queue,
+            width=0.04,
+            centre=A_WHILE,
             least=0.0,
         ),
         Race("INTERRUPT x Stop", ("INTERRUPT", "Stop"), interrupt_and_stop),

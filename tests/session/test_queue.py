@@ -98,9 +98,9 @@ async def test_a_full_queue_refuses_and_interrupts_nothing(desk: Desk, database_
         )
     assert (await counts(database_url), await queue(desk)) == (before, ["t2", "t3"])
     assert not (await desk.read_turn()).stopping
-    await run_out(desk, "t2")
+    await run_out(desk, "t3")
     await enqueue(desk, "t4")
-    assert await queue(desk) == ["t3", "t4"]
+    assert await queue(desk) == ["t2", "t4"]
 
 
 async def test_an_interrupting_turn_stops_what_is_begun_and_follows_it(desk: Desk) -> None:
