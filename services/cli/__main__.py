@@ -11,6 +11,7 @@ import typer
 from services.cli import (
     commands_demo,
     commands_doctor,
+    commands_history,
     commands_migrate,
     commands_operate,
     commands_run,
@@ -76,6 +77,8 @@ app.command()(commands_turns.stop)
 app.command()(commands_turns.answer)
 commands_session.app.command()(commands_takeover.takeover)
 app.add_typer(commands_session.app, name="session")
+app.add_typer(commands_history.turn_app, name="turn")
+app.add_typer(commands_history.command_app, name="command")
 app.add_typer(commands_operate.lease_app, name="lease")
 app.add_typer(commands_operate.workspace_app, name="workspace")
 app.add_typer(commands_runner.runner_app, name="runner")

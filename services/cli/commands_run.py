@@ -9,13 +9,14 @@ from typing import Annotated
 
 import typer
 from moorage.common.v1 import record_pb2, turn_pb2
+from moorage.session.v1 import session_pb2
 
 from services.cli.app import Context, JsonOption, call
 from services.cli.connection import Connection
 from services.cli.directory import find_session, session_of
 from services.cli.exits import Exit, exit_of
 from services.cli.failures import CommandFailed
-from services.cli.options import Approval, ApprovalOption
+from services.cli.options import Approval, ApprovalOption, IfBusy, IfBusyOption
 from services.cli.output import Output
 from services.cli.patience import Cut, Patience
 from services.cli.questions import Asker, confirmed, has_terminal
@@ -41,6 +42,7 @@ def run(
         str, typer.Option(metavar="PROFILE", help="For a new session: the agent's profile.")
     ] = "",
     approval: ApprovalOption = Approval.ask,
+    if_busy: IfBusyOption = IfBusy.reject,
     _json: JsonOption = False,
 ) -> None:
     """Run one turn and stream it; the exit code says how it ended."""
@@ -48,7 +50,7 @@ def run(
 
     async def work(connection: Connection) -> Exit:
         session_id = session or await _own_session(connection, profile, approval)
-        stream = TurnStream(connection, session_id, prompt, Patience(options.output.hint))
+        stream = TurnStream(connection, session_id, prompt, Patience(options.output.hint), if_busy.message)
         try:
             return exit_of(await _follow(connection, options.output, stream, session_id))
         except asyncio.CancelledError:
@@ -110,6 +112,8 @@ async def _follow(
                     output.message(event)
                 elif event.HasField("record"):
                     transcript.show(event.record)
+                elif event.HasField("admitted"):
+                    _tell_place(output, event.admitted)
                 if event.HasField("record"):
                     _ask(asker, event.record, session_id)
                 state = event.ended.state
@@ -118,6 +122,12 @@ async def _follow(
             await asker.close()
     transcript.close()
     return state
+
+
+def _tell_place(output: Output, turn: session_pb2.Turn) -> None:
+    if turn.queue_position:
+        place = "next" if turn.queue_position == 1 else f"number {turn.queue_position} in the queue"
+        output.hint(f"another turn is in progress; this one is {place} ({turn.turn_id})")
 
 
 def _ask(asker: Asker | None, record: record_pb2.Record, session_id: str) -> None:

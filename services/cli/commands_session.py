@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from google.protobuf.timestamp_pb2 import Timestamp
 from moorage.common.v1 import binding_pb2
 from moorage.session.v1 import session_pb2
 
+from services.cli import facts
 from services.cli.app import Context, JsonOption, call
 from services.cli.connection import Connection
 from services.cli.directory import find_session
 from services.cli.exits import Exit
 from services.cli.failures import CommandFailed
 from services.cli.options import Approval, ApprovalOption, labels_of
-from services.cli.transcript import state_name
 
 _COLUMNS = ("session", "created", "records", "turn", "works in")
 _PAGE = 1000
@@ -93,7 +91,7 @@ def list_sessions(
             for session in sessions:
                 options.output.message(session)
         else:
-            options.output.table(map(_row, sessions), _COLUMNS)
+            options.output.table(map(facts.row_of, sessions), _COLUMNS)
         if more:
             options.output.hint(f"there are more than {limit}; --limit shows them")
         return Exit.COMPLETED
@@ -119,7 +117,7 @@ def get(
         if options.output.as_json:
             options.output.message(answer.session)
         else:
-            options.output.table(_facts(answer.session))
+            options.output.table(facts.of_session(answer.session))
         return Exit.COMPLETED
 
     call(options, work)
@@ -187,47 +185,3 @@ async def _newest(
         request.page_token = page.next_page_token
         if not page.next_page_token or len(sessions) >= limit:
             return sessions, bool(page.next_page_token)
-
-
-def _row(session: session_pb2.Session) -> tuple[str, ...]:
-    return (
-        session.session_id,
-        _local(session.create_time)[: -len(":00")],
-        str(session.head_seq),
-        state_name(session.turn.state) if session.HasField("turn") else _state(session).lower(),
-        session.binding.local.directory,
-    )
-
-
-def _facts(session: session_pb2.Session) -> list[tuple[str, str]]:
-    workspace, turn, lease = session.workspace, session.turn, session.lease
-    facts = {
-        "session": session.session_id,
-        "state": _state(session),
-        "created": _local(session.create_time),
-        "profile": session.agent.profile,
-        "works in": session.binding.local.directory,
-        "workspace": f"{workspace.workspace_id} {workspace.state} {workspace.state_reason}".strip(),
-        "records": str(session.head_seq),
-        "labels": " ".join(f"{key}={value}" for key, value in sorted(session.labels.items())),
-    }
-    if session.HasField("turn"):
-        stopping = " (being stopped)" if turn.stopping else ""
-        facts["turn"] = f"{turn.turn_id} {state_name(turn.state)}{stopping}"
-        facts["asks"] = " ".join(turn.pending_interaction_ids)
-        facts["waits"] = turn.waiting_reason
-    if session.HasField("lease"):
-        facts["driven by"] = f"{lease.holder}, token {lease.token}, until {_local(lease.expire_time)}"
-    return [(name, value) for name, value in facts.items() if value]
-
-
-def _state(session: session_pb2.Session) -> str:
-    """Empty for an open one."""
-    if session.state == session_pb2.SESSION_STATE_OPEN:
-        return ""
-    name = session_pb2.SessionState.Name(session.state).removeprefix("SESSION_STATE_")
-    return f"{name} {session.operation.waiting_reason}".strip()
-
-
-def _local(time: Timestamp) -> str:
-    return time.ToDatetime(UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")

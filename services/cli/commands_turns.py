@@ -41,7 +41,10 @@ class NotOffered(CommandFailed):
 def stop(
     context: typer.Context,
     session: SessionArgument = "",
-    turn: Annotated[str, typer.Option(metavar="TURN", help="The turn. Default: the one in progress.")] = "",
+    turn: Annotated[
+        str,
+        typer.Option(metavar="TURN", help="The turn, also one in the queue. Default: the one in progress."),
+    ] = "",
     wait: Annotated[bool, typer.Option(help="Wait until the turn has ended.")] = True,
     _json: JsonOption = False,
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from moorage.common.v1 import turn_pb2
+from moorage.session.v1 import session_pb2
 
 from services.common.errors import MoorageError
 
@@ -67,6 +68,27 @@ class Approval(StrEnum):
         """The contract's value."""
         return turn_pb2.ApprovalPolicy.Value(f"APPROVAL_POLICY_{self.value.upper()}")
 
+
+class IfBusy(StrEnum):
+    """What becomes of a turn when another one is in progress."""
+
+    reject = "reject"
+    enqueue = "enqueue"
+    interrupt = "interrupt"
+
+    @property
+    def message(self) -> session_pb2.IfBusy.ValueType:
+        """The contract's value."""
+        return session_pb2.IfBusy.Value(f"IF_BUSY_{self.value.upper()}")
+
+
+IfBusyOption = Annotated[
+    IfBusy,
+    typer.Option(
+        "--if-busy",
+        help="When another turn is in progress: refuse, wait for its end, or stop it and be next.",
+    ),
+]
 
 ApprovalOption = Annotated[
     Approval, typer.Option(help="For a new session: what happens to the agent's questions.")

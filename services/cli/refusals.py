@@ -11,7 +11,9 @@ from services.common.errors import FieldViolation
 from services.common.status import DETAILS_KEY, from_rpc_error
 
 _HINTS = {
-    "TURN_IN_PROGRESS": "`moorage watch {session_id}` shows it",
+    "TURN_IN_PROGRESS": "`moorage watch {session_id}` shows it; "
+    "--if-busy enqueue waits for its end, --if-busy interrupt stops it",
+    "QUEUE_FULL": "`moorage session get {session_id}` shows them, `moorage stop --turn` withdraws one",
     "PATH_OUTSIDE_ROOT": "agents may work below the directory of `moorage up` only; start one here",
 }
 _EXITS = {grpc.StatusCode.INVALID_ARGUMENT: Exit.USAGE, grpc.StatusCode.UNAVAILABLE: Exit.CUT}

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 class TurnStream:
     """The events of one turn, in order and once each, whatever happens to the connection."""
 
-    def __init__(self, connection: Connection, session_id: str, prompt: str, patience: Patience) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        session_id: str,
+        prompt: str,
+        patience: Patience,
+        if_busy: session_pb2.IfBusy.ValueType = session_pb2.IF_BUSY_REJECT,
+    ) -> None:
         """Nothing is sent before `events` is read."""
         self._connection = connection
         self._patience = patience
@@ -31,6 +38,7 @@ class TurnStream:
             turn_id=f"turn_{uuid.uuid4().hex}",
             request_id=uuid.uuid4().hex,
             prompt=[content_pb2.ContentBlock(text=content_pb2.TextContent(text=prompt))],
+            if_busy=if_busy,
         )
         self.admitted = False
 

@@ -1,0 +1,64 @@
+"""What tables tell about sessions, in words."""
+
+from __future__ import annotations
+
+from datetime import UTC
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from moorage.session.v1 import session_pb2
+
+from services.cli.transcript import state_name
+
+
+def row_of(session: session_pb2.Session) -> tuple[str, ...]:
+    """A session in a list of them."""
+    return (
+        session.session_id,
+        local(session.create_time)[: -len(":00")],
+        str(session.head_seq),
+        state_name(session.turn.state) if session.HasField("turn") else _state(session).lower(),
+        session.binding.local.directory,
+    )
+
+
+def of_session(session: session_pb2.Session) -> list[tuple[str, str]]:
+    """What is going on in a session, by name."""
+    workspace, turn, lease = session.workspace, session.turn, session.lease
+    facts = {
+        "session": session.session_id,
+        "state": _state(session),
+        "created": local(session.create_time),
+        "profile": session.agent.profile,
+        "works in": session.binding.local.directory,
+        "workspace": f"{workspace.workspace_id} {workspace.state} {workspace.state_reason}".strip(),
+        "records": str(session.head_seq),
+        "labels": " ".join(f"{key}={value}" for key, value in sorted(session.labels.items())),
+    }
+    if session.HasField("turn"):
+        stopping = " (being stopped)" if turn.stopping else ""
+        facts["turn"] = f"{turn.turn_id} {state_name(turn.state)}{stopping}"
+        facts["asks"] = " ".join(turn.pending_interaction_ids)
+        facts["waits"] = turn.waiting_reason
+    if session.HasField("lease"):
+        facts["driven by"] = f"{lease.holder}, token {lease.token}, until {local(lease.expire_time)}"
+    facts["queue"] = ", ".join(map(_queued, session.queue))
+    if session.queue and not session.HasField("turn"):
+        facts["queue"] += " (held until the next turn has run)"
+    return [(name, value) for name, value in facts.items() if value]
+
+
+def _state(session: session_pb2.Session) -> str:
+    """Empty for an open one."""
+    if session.state == session_pb2.SESSION_STATE_OPEN:
+        return ""
+    name = session_pb2.SessionState.Name(session.state).removeprefix("SESSION_STATE_")
+    return f"{name} {session.operation.waiting_reason}".strip()
+
+
+def _queued(waiting: session_pb2.QueuedTurn) -> str:
+    return f"{waiting.turn_id}{' (interrupts)' * waiting.interrupt}"
+
+
+def local(time: Timestamp) -> str:
+    """A time as it is here."""
+    return time.ToDatetime(UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
