@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import UTC, timedelta
 
 import pytest
@@ -10,7 +11,7 @@ from moorage.owner.v1 import lease_pb2
 
 from services.common.errors import InvalidArgument
 from services.fencing.grants import decode
-from tests.owner.replicas import Connection, Holder, until_ended
+from tests.owner.replicas import Connection, Holder, replica, until_ended
 
 RENEWED = lease_pb2.RENEWAL_STATE_RENEWED
 NOT_FOUND = lease_pb2.RENEWAL_STATE_NOT_FOUND
@@ -113,6 +114,19 @@ async def test_ten_thousand_at_once_leave_room_for_others(alice: Holder, connect
     assert [result.state for result in results] == [RENEWED] * 10_000
     assert [result.resource for result in results] == [f"runners/{number}" for number in range(10_000)]
     assert answered > 10
+
+
+async def test_the_largest_batch_is_renewed_again_and_again(
+    database_url: str, connection: Connection
+) -> None:
+    """From the sixth time on PostgreSQL plans without knowing how many there are."""
+    await _insert_leases(connection, "alice/1", 10_000)
+    items = [(f"runners/{number}", 7 + number % 2) for number in range(10_000)]
+    async with replica(database_url, database_pool_size=1, database_statement_timeout=3.0) as channel:
+        alice = Holder(channel, "alice/1")
+        for _ in range(7):
+            states = Counter(result.state for result in await alice.renew(*items))
+            assert states == {RENEWED: 5000, STALE: 5000}
 
 
 async def _insert_leases(connection: Connection, holder: str, count: int) -> None:

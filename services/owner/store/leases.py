@@ -8,7 +8,7 @@ from typing import Final
 
 import asyncpg
 
-from services.common.database import Database
+from services.common.database import Connection, Database
 from services.owner.leases import (
     Acquisition,
     Lease,
@@ -61,41 +61,33 @@ class LeaseStore:
                 """,
                 resources,
             )
-            rows = await connection.fetch(
+            renewed = await connection.fetch(
                 """
-                WITH moment AS MATERIALIZED (SELECT clock_timestamp() AS at),
-                asked AS (
-                    SELECT * FROM unnest($1::text[], $2::bigint[])
-                    WITH ORDINALITY AS asked (resource, token, position)
-                ),
-                renewed AS (
-                    UPDATE owner.leases AS lease
-                    -- never earlier than what an older grant says, should the clock be set back
-                    SET expires_at = greatest(lease.expires_at, moment.at + lease.ttl)
-                    FROM asked, moment
-                    WHERE lease.resource = asked.resource
-                      AND lease.holder = $3
-                      AND lease.token = asked.token
-                      AND lease.expires_at > moment.at
-                    RETURNING lease.resource, lease.expires_at, lease.labels ->> 'role' AS role
-                )
-                SELECT asked.resource, asked.token, renewed.role, renewed.expires_at,
-                       CASE
-                           WHEN renewed.resource IS NOT NULL THEN 'RENEWED'
-                           WHEN lease.resource IS NULL THEN 'NOT_FOUND'
-                           WHEN lease.holder <> $3 OR lease.token <> asked.token THEN 'STALE'
-                           ELSE 'EXPIRED'
-                       END AS state
-                FROM asked
-                LEFT JOIN renewed ON renewed.resource = asked.resource
-                LEFT JOIN owner.leases AS lease ON lease.resource = asked.resource
-                ORDER BY asked.position
+                WITH moment AS MATERIALIZED (SELECT clock_timestamp() AS at)
+                UPDATE owner.leases AS lease
+                -- never earlier than what an older grant says, should the clock be set back
+                SET expires_at = greatest(lease.expires_at, moment.at + lease.ttl)
+                FROM unnest($1::text[], $2::bigint[]) AS asked (resource, token), moment
+                WHERE lease.resource = asked.resource
+                  AND lease.holder = $3
+                  AND lease.token = asked.token
+                  AND lease.expires_at > moment.at
+                RETURNING lease.resource, lease.expires_at, lease.labels ->> 'role' AS role
                 """,
                 resources,
                 [renewal.token for renewal in renewals],
                 holder,
             )
-        return [_outcome(row) for row in rows]
+            # Joined here: PostgreSQL takes the batch for a few rows and would compare each with each.
+            extended = {row["resource"]: row for row in renewed}
+            others = [resource for resource in resources if resource not in extended]
+            standing = {row["resource"]: row for row in await _standing(connection, others)}
+        return [
+            _renewed(renewal, extended[renewal.resource])
+            if renewal.resource in extended
+            else _refused(renewal, holder, standing.get(renewal.resource))
+            for renewal in renewals
+        ]
 
     async def release(self, resource: str, holder: str, token: int) -> Lease:
         """End a lease now; one that has ended stays as it is. LeaseStale unless it is this one."""
@@ -179,11 +171,33 @@ class LeaseStore:
         return purged
 
 
-def _outcome(row: asyncpg.Record) -> RenewalOutcome:
-    return RenewalOutcome(
-        resource=row["resource"],
-        token=row["token"],
-        state=RenewalState(row["state"]),
-        role=row["role"],
-        expire_time=row["expires_at"],
+async def _standing(connection: Connection, resources: Sequence[str]) -> list[asyncpg.Record]:
+    """Who has them; they are locked, but for those that were made since."""
+    if not resources:
+        return []
+    return await connection.fetch(
+        """
+        SELECT resource, holder, token, expires_at <= clock_timestamp() AS is_over
+        FROM owner.leases WHERE resource = ANY ($1::text[])
+        """,
+        resources,
     )
+
+
+def _renewed(renewal: Renewal, row: asyncpg.Record) -> RenewalOutcome:
+    return RenewalOutcome(
+        renewal.resource, renewal.token, RenewalState.RENEWED, row["role"], row["expires_at"]
+    )
+
+
+def _refused(renewal: Renewal, holder: str, row: asyncpg.Record | None) -> RenewalOutcome:
+    if row is None:
+        state = RenewalState.NOT_FOUND
+    elif (row["holder"], row["token"]) != (holder, renewal.token):
+        state = RenewalState.STALE
+    elif row["is_over"]:
+        state = RenewalState.EXPIRED
+    else:
+        # It was granted after the renewal had looked, to somebody who guessed the token.
+        state = RenewalState.NOT_FOUND
+    return RenewalOutcome(renewal.resource, renewal.token, state, role=None, expire_time=None)
