@@ -9,7 +9,9 @@ from typing import Annotated, TextIO
 import typer
 
 from services.cli import (
+    commands_approval,
     commands_demo,
+    commands_diff,
     commands_doctor,
     commands_history,
     commands_migrate,
@@ -75,6 +77,8 @@ app.command()(commands_run.run)
 app.command()(commands_run.watch)
 app.command()(commands_turns.stop)
 app.command()(commands_turns.answer)
+app.command()(commands_diff.diff)
+app.add_typer(commands_approval.app, name="approval")
 commands_session.app.command()(commands_takeover.takeover)
 app.add_typer(commands_session.app, name="session")
 app.add_typer(commands_history.turn_app, name="turn")

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import grpc
 import typer
 from moorage.common.v1 import record_pb2, turn_pb2
 from moorage.session.v1 import session_pb2
 
+from services.cli import baselines, refused
+from services.cli.activity import Activity
 from services.cli.app import Context, JsonOption, call
 from services.cli.connection import Connection
 from services.cli.directory import find_session, session_of
 from services.cli.exits import Exit, exit_of
 from services.cli.failures import CommandFailed
-from services.cli.options import Approval, ApprovalOption, IfBusy, IfBusyOption
+from services.cli.options import (
+    Approval,
+    ApprovalOption,
+    IfBusy,
+    IfBusyOption,
+    OnInterrupt,
+    OnInterruptOption,
+    PromptFileOption,
+)
 from services.cli.output import Output
 from services.cli.patience import Cut, Patience
-from services.cli.questions import Asker, confirmed, has_terminal
+from services.cli.questions import Asker, confirmed, has_terminal, waits
 from services.cli.records import stored_records, watched_records
 from services.cli.stopping import settled, stop, told
 from services.cli.transcript import Transcript
@@ -34,7 +46,9 @@ class AwaitsAnswer(CommandFailed):
 
 def run(
     context: typer.Context,
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to tell the agent.")],
+    prompt: Annotated[
+        str | None, typer.Argument(metavar="[PROMPT]", help="What to tell the agent.", show_default=False)
+    ] = None,
     session: Annotated[
         str, typer.Option(metavar="SESSION", help="A session to continue. Default: that of this directory.")
     ] = "",
@@ -42,20 +56,34 @@ def run(
         str, typer.Option(metavar="PROFILE", help="For a new session: the agent's profile.")
     ] = "",
     approval: ApprovalOption = Approval.ask,
+    prompt_file: PromptFileOption = None,
+    on_interrupt: OnInterruptOption = OnInterrupt.ask,
     if_busy: IfBusyOption = IfBusy.reject,
     _json: JsonOption = False,
 ) -> None:
     """Run one turn and stream it; the exit code says how it ended."""
     options: Context = context.obj
+    words = _words(prompt, prompt_file)
 
     async def work(connection: Connection) -> Exit:
         session_id = session or await _own_session(connection, profile, approval)
-        stream = TurnStream(connection, session_id, prompt, Patience(options.output.hint), if_busy.message)
+        tree = await asyncio.to_thread(baselines.take, Path.cwd())
+        stream = TurnStream(connection, session_id, words, Patience(options.output.hint), if_busy.message)
+        baselines.keep(Path.cwd(), session_id, stream.turn_id, tree)
         try:
             return exit_of(await _follow(connection, options.output, stream, session_id))
         except asyncio.CancelledError:
-            if stream.admitted and await _stopped_instead(connection, options.output, session_id, stream):
+            stops = on_interrupt is OnInterrupt.stop or (
+                on_interrupt is OnInterrupt.ask and await _wants_stop()
+            )
+            if stream.admitted and await _stopped_instead(
+                connection, options.output, session_id, stream, stops=stops
+            ):
                 return Exit.STOPPED
+            raise
+        except grpc.aio.AioRpcError:
+            if not stream.admitted:
+                _keep_prompt(options.output, words, session)
             raise
         except Cut:
             if stream.admitted:
@@ -94,6 +122,11 @@ def watch(
     call(options, work)
 
 
+async def _turn(connection: Connection, session_id: str, turn_id: str) -> session_pb2.Turn:
+    request = session_pb2.GetTurnRequest(session_id=session_id, turn_id=turn_id)
+    return (await connection.sessions.GetTurn(request, metadata=connection.metadata)).turn
+
+
 async def _own_session(connection: Connection, profile: str, approval: Approval) -> str:
     found = await session_of(connection, Path.cwd(), profile=profile, approval_policy=approval.message)
     return found.session_id
@@ -104,10 +137,12 @@ async def _follow(
 ) -> turn_pb2.TurnState.ValueType:
     state = turn_pb2.TURN_STATE_UNSPECIFIED
     transcript = Transcript(output)
+    activity = Activity(output, partial(_turn, connection, session_id, stream.turn_id))
     asker = Asker(connection, session_id, output) if has_terminal() and not output.as_json else None
     try:
-        async with aclosing(stream.events()) as events:
+        async with aclosing(stream.events()) as events, activity.shown():
             async for event in events:
+                activity.hide()
                 if output.as_json:
                     output.message(event)
                 elif event.HasField("record"):
@@ -115,7 +150,8 @@ async def _follow(
                 elif event.HasField("admitted"):
                     _tell_place(output, event.admitted)
                 if event.HasField("record"):
-                    _ask(asker, event.record, session_id)
+                    await _ask(connection, asker, event.record, session_id)
+                activity.hide(held=not transcript.between_lines or bool(asker and asker.asking))
                 state = event.ended.state
     finally:
         if asker is not None:
@@ -130,11 +166,16 @@ def _tell_place(output: Output, turn: session_pb2.Turn) -> None:
         output.hint(f"another turn is in progress; this one is {place} ({turn.turn_id})")
 
 
-def _ask(asker: Asker | None, record: record_pb2.Record, session_id: str) -> None:
+async def _ask(
+    connection: Connection, asker: Asker | None, record: record_pb2.Record, session_id: str
+) -> None:
+    asked = record.body.interaction_opened
+    if asked.interaction_id and not await waits(connection, session_id, asked.interaction_id):
+        # An answer that stands has settled it, or somebody else was quicker.
+        return
     if asker is not None:
         asker.see(record.body)
-    elif record.body.HasField("interaction_opened"):
-        asked = record.body.interaction_opened
+    elif asked.interaction_id:
         raise AwaitsAnswer(
             f"the agent asks: {asked.title}",
             hint=f"`moorage answer approve {session_id}` or `deny`; "
@@ -142,11 +183,31 @@ def _ask(asker: Asker | None, record: record_pb2.Record, session_id: str) -> Non
         )
 
 
+def _words(prompt: str | None, file: Path | None) -> str:
+    """What is told to the agent."""
+    if prompt is not None and file is None:
+        return prompt
+    if prompt is None and file is not None:
+        return refused.read(file)
+    raise typer.BadParameter("a prompt is needed, or a file that holds one", param_hint="PROMPT")
+
+
+def _keep_prompt(output: Output, words: str, session: str) -> None:
+    """A prompt that was refused need not be typed again."""
+    if words.strip() and (file := refused.keep(Path.cwd(), words)):
+        output.hint(f"the prompt is kept; to try again: {refused.retry(file, session)}")
+
+
+async def _wants_stop() -> bool:
+    """Ask, where somebody can be asked."""
+    return has_terminal() and await confirmed("stop the turn? [y: stop, n: let it go on] ")
+
+
 async def _stopped_instead(
-    connection: Connection, output: Output, session_id: str, stream: TurnStream
+    connection: Connection, output: Output, session_id: str, stream: TurnStream, *, stops: bool
 ) -> bool:
-    """After Ctrl-C: whether the turn is to be stopped, and was; without a terminal it goes on."""
-    if not has_terminal() or not await confirmed("stop the turn? [y: stop, n: let it go on] "):
+    """After Ctrl-C: whether the turn is to be stopped, and was; else it goes on."""
+    if not stops:
         output.hint(_goes_on(session_id, stream))
         return False
     output.line(told(await settled(connection, await stop(connection, session_id, stream.turn_id))))

@@ -14,6 +14,7 @@ from services.cli.connection import Connection
 from services.cli.directory import find_session
 from services.cli.exits import Exit
 from services.cli.failures import CommandFailed
+from services.cli.forms import ACCEPT, Misfit, properties_of, values_of
 from services.cli.questions import answer as send_answer
 from services.cli.questions import option_of
 from services.cli.stopping import settled, told
@@ -73,6 +74,9 @@ def answer(
     question: Annotated[
         str, typer.Option(metavar="QUESTION", help="Which question. Default: the only one that waits.")
     ] = "",
+    value: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="What is filled in in a form; repeatable.")
+    ] = None,
     _json: JsonOption = False,
 ) -> None:
     """Answer the agent's question."""
@@ -84,7 +88,8 @@ def answer(
         option_id = option_of(list(asked.options), word)
         if option_id is None:
             raise NotOffered(f"{word} is not offered", hint=_offered(asked))
-        await send_answer(connection, session_id, asked.interaction_id, option_id)
+        values = _filled_in(asked, value or [], option_id)
+        await send_answer(connection, session_id, asked.interaction_id, option_id, values)
         if options.output.as_json:
             options.output.document({"interactionId": asked.interaction_id, "optionId": option_id})
         else:
@@ -117,6 +122,16 @@ def _only(waiting: list[session_pb2.Interaction], question: str) -> session_pb2.
     if found:
         raise NoQuestion("several questions wait", hint=f"name one with --question: {names}")
     raise NoQuestion("no such question waits" if question else "no question waits", hint=names)
+
+
+def _filled_in(asked: session_pb2.Interaction, given: list[str], option_id: str) -> str:
+    if asked.kind != record_pb2.INTERACTION_KIND_FORM or option_id != ACCEPT:
+        return ""
+    try:
+        return values_of(asked.schema, given)
+    except Misfit as misfit:
+        names = " ".join(f"--value {each.name}=…" for each in properties_of(asked.schema))
+        raise NotOffered(str(misfit), hint=names) from misfit
 
 
 def _offered(asked: session_pb2.Interaction) -> str:

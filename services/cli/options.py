@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -92,4 +93,26 @@ IfBusyOption = Annotated[
 
 ApprovalOption = Annotated[
     Approval, typer.Option(help="For a new session: what happens to the agent's questions.")
+]
+
+
+class OnInterrupt(StrEnum):
+    """What Ctrl-C means for the turn that is watched."""
+
+    ask = "ask"
+    stop = "stop"
+    detach = "detach"
+
+
+OnInterruptOption = Annotated[
+    OnInterrupt,
+    typer.Option(
+        "--on-interrupt",
+        help="What Ctrl-C does to the turn: ask (without a terminal it goes on), stop it, or let it go on.",
+    ),
+]
+
+PromptFileOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A file with the prompt instead; - for standard input."),
 ]

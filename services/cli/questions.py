@@ -7,12 +7,14 @@ import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 
 import grpc
 from moorage.common.v1 import record_pb2
 from moorage.session.v1 import session_pb2
 
 from services.cli.connection import Connection
+from services.cli.forms import ACCEPT, filled_in
 from services.cli.output import Output
 from services.common.status import from_rpc_error
 
@@ -48,12 +50,21 @@ async def confirmed(question: str) -> bool:
     return False
 
 
-async def answer(connection: Connection, session_id: str, interaction_id: str, option_id: str) -> None:
-    """Answer a question; raises the call's error."""
+async def answer(
+    connection: Connection, session_id: str, interaction_id: str, option_id: str, values: str = ""
+) -> None:
+    """Answer a question, a form with JSON values; raises the call's error."""
     request = session_pb2.AnswerInteractionRequest(
-        session_id=session_id, interaction_id=interaction_id, option_id=option_id
+        session_id=session_id, interaction_id=interaction_id, option_id=option_id, values=values
     )
     await connection.sessions.AnswerInteraction(request, metadata=connection.metadata)
+
+
+async def waits(connection: Connection, session_id: str, interaction_id: str) -> bool:
+    """Whether a question still waits for its answer."""
+    request = session_pb2.ListInteractionsRequest(session_id=session_id, pending_only=True, page_size=1000)
+    found = await connection.sessions.ListInteractions(request, metadata=connection.metadata)
+    return any(each.interaction_id == interaction_id for each in found.interactions)
 
 
 class Asker:
@@ -77,6 +88,11 @@ class Asker:
             if task is not None:
                 task.cancel()
 
+    @property
+    def asking(self) -> bool:
+        """Whether somebody is being asked."""
+        return any(not task.done() for task in self._asked.values())
+
     async def close(self) -> None:
         """Ask no more."""
         tasks = list(self._asked.values())
@@ -94,11 +110,18 @@ class Asker:
                 option_id = option_of(options, (await lines.readline()).decode(errors="replace").strip())
                 if option_id is not None:
                     break
-            await self._send(opened.interaction_id, option_id)
+            values = ""
+            if opened.kind == record_pb2.INTERACTION_KIND_FORM and option_id == ACCEPT:
+                values = await filled_in(opened.schema, partial(self._typed, lines), self._output.line)
+            await self._send(opened.interaction_id, option_id, values)
 
-    async def _send(self, interaction_id: str, option_id: str) -> None:
+    async def _typed(self, lines: asyncio.StreamReader, label: str) -> str:
+        self._output.piece(label, "bold magenta")
+        return (await lines.readline()).decode(errors="replace")
+
+    async def _send(self, interaction_id: str, option_id: str, values: str) -> None:
         try:
-            await answer(self._connection, self._session_id, interaction_id, option_id)
+            await answer(self._connection, self._session_id, interaction_id, option_id, values)
         except grpc.aio.AioRpcError as error:
             told = from_rpc_error(error)
             if told.reason_name != _LATE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable
 
 from moorage.common.v1 import content_pb2, record_pb2, turn_pb2
@@ -9,6 +10,7 @@ from moorage.common.v1 import content_pb2, record_pb2, turn_pb2
 from services.cli.output import Output
 
 _ENDED = {record_pb2.TOOL_CALL_STATUS_COMPLETED: "✓", record_pb2.TOOL_CALL_STATUS_FAILED: "✗"}
+_MOST_LINES = 20
 _STEPS = {"completed": "✓", "in_progress": "…"}
 
 
@@ -61,6 +63,11 @@ class Transcript:
             self._output.line("")
         self._open_message = ""
 
+    @property
+    def between_lines(self) -> bool:
+        """Whether what was printed last ended its line."""
+        return not self._open_message or self._shown.endswith("\n")
+
     def _piece(self, kind: str, message_id: str, text: str, style: str) -> None:
         message = f"{kind} {message_id}"
         if self._open_message != message:
@@ -77,6 +84,7 @@ class Transcript:
             "interaction_opened": lambda: self._line(f"? {body.interaction_opened.title}", "bold magenta"),
             "interaction_closed": lambda: self._line(_settled(body.interaction_closed), "magenta"),
             "error": lambda: self._error(body.error.error),
+            "agent_mode": lambda: self._mode(body.agent_mode),
             "turn_ended": lambda: self._ended(body.turn_ended),
         }
         if kind in show:
@@ -84,6 +92,11 @@ class Transcript:
 
     def _line(self, text: str, style: str) -> None:
         self._output.line(text, style)
+
+    def _mode(self, mode: record_pb2.AgentMode) -> None:
+        # The modes to choose from are told at the begin; what people want to see is a change.
+        if not mode.modes:
+            self._line(f"mode: {mode.mode_id}", "dim")
 
     def _plan(self, plan: record_pb2.Plan) -> None:
         for entry in plan.entries:
@@ -125,4 +138,12 @@ def _shown_by(item: record_pb2.ToolContent) -> str:
     kind = item.WhichOneof("content")
     if kind == "block":
         return text_of(item.block)
-    return f"changes {item.diff.path}" if kind == "diff" else ""
+    return _diff_of(item.diff) if kind == "diff" else ""
+
+
+def _diff_of(diff: record_pb2.FileDiff) -> str:
+    """The beginning of what changes in a file."""
+    old = diff.old_text.splitlines() if diff.HasField("old_text") else []
+    changes = [*difflib.unified_diff(old, diff.new_text.splitlines(), lineterm="", n=1)][2:]
+    more = f"… {len(changes) - _MOST_LINES} more lines" if len(changes) > _MOST_LINES else ""
+    return "\n".join((f"changes {diff.path}", *changes[:_MOST_LINES], *filter(None, (more,))))

@@ -70,7 +70,9 @@ def test_the_demo_agent_does_all_of_it_right(place: Place) -> None:
 
 
 @needs("opencode", OPENCODE)
-async def test_opencode_does_all_of_it_right_but_for_strangers(place: Place, tmp_path: Path) -> None:
+async def test_opencode_does_all_of_it_right_but_for_cancels_that_come_at_once(
+    place: Place, tmp_path: Path
+) -> None:
     environment = {
         **surroundings(tmp_path / "home", OPENCODE),
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
@@ -87,9 +89,10 @@ async def test_opencode_does_all_of_it_right_but_for_strangers(place: Place, tmp
         words = ("--prompt", "say ready", "--long-prompt", "never end")
         arguments = ("--command", "opencode acp", *words)
         code, found = await asyncio.to_thread(lambda: verified(place, *arguments, **environment))
-    wrong = {name for name, finding in found.items() if finding["verdict"] == "wrong"}
-    not_tried = {name for name, finding in found.items() if finding["verdict"] == "not tried"}
-    assert (wrong, not_tried, code) == (set(), set(), 0), found
+    # It loses some: whether it does depends on the moment, and so does the exit code.
+    lost = found.pop("honours a cancel at once")
+    assert (lost["verdict"] == "wrong") == bool(code)
+    assert {finding["verdict"] for finding in found.values()} == {"right"}, found
 
 
 @pytest.mark.parametrize(

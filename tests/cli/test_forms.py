@@ -1,0 +1,153 @@
+"""Forms, answers that stand, kept prompts, interrupts and the line that says what is waited for."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.cli.forms import Misfit, properties_of, values_of
+from tests.cli.programs import Place
+from tests.cli.test_orders import ENDLESS, read_until, terminal
+
+pytestmark = pytest.mark.timeout(120)
+
+SCHEMA = json.dumps(
+    {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "title": "Your name"},
+            "level": {"type": "string", "oneOf": [{"const": "low"}, {"const": "high"}], "default": "low"},
+            "count": {"type": "integer"},
+            "share": {"type": "number"},
+            "loud": {"type": "boolean"},
+            "tags": {"type": "array", "items": {"enum": ["a", "b"]}},
+        },
+        "required": ["name"],
+    }
+)
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    """JSON lines."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_texts_become_the_values_that_a_form_asks_for() -> None:
+    given = ["name=Ann=1", "level=high", "count=3", "share=0.5", "loud=yes", "tags=a, b"]
+    assert json.loads(values_of(SCHEMA, given)) == {
+        "name": "Ann=1",
+        "level": "high",
+        "count": 3,
+        "share": 0.5,
+        "loud": True,
+        "tags": ["a", "b"],
+    }
+    for pair in ("nobody=1", "name", "level=middle", "count=1.5", "share=much", "loud=perhaps"):
+        with pytest.raises(Misfit):
+            values_of(SCHEMA, [pair])
+    labels = [each.label for each in properties_of(SCHEMA)]
+    assert labels[:2] == ["Your name", "level (low | high; default low; may be empty)"]
+
+
+def test_a_form_is_filled_in_on_the_terminal(here: Place) -> None:
+    with terminal(here, "run", "fill in name, port") as (process, screen):
+        read_until(screen, "answer (number, y or n): ")
+        os.write(screen, b"y\n")
+        read_until(screen, "Name: ")
+        os.write(screen, b"Ann\n")
+        read_until(screen, "Port (may be empty): ")
+        os.write(screen, b"Brest\n")
+        shown = read_until(screen, "COMPLETED")
+        assert process.wait() == 0
+    assert "name: Ann\r\nport: Brest" in shown
+
+
+def test_a_form_is_filled_in_by_flags(here: Place) -> None:
+    asked = here.moorage("run", "fill in name, port")
+    assert asked.returncode == 5
+    assert asked.stdout.splitlines()[-1] == "? Please fill in name, port"
+    misfit = here.moorage("answer", "accept", "--value", "colour=red")
+    assert misfit.returncode == 2
+    assert "--value name=… --value port=…" in misfit.stderr
+    missing = here.moorage("answer", "accept", "--value", "port=Brest")
+    assert missing.returncode == 2
+    assert "values.name" in missing.stderr
+    answered = here.moorage("answer", "accept", "--value", "name=Ann", "--value", "port=Brest")
+    assert (answered.returncode, answered.stderr) == (0, "")
+    shown = here.moorage("watch", "--no-follow").stdout
+    while "port: Brest" not in shown:
+        shown = here.moorage("watch", "--no-follow").stdout
+    assert "name: Ann" in shown
+
+
+def test_an_answer_that_stands_is_listed_and_revoked(here: Place) -> None:
+    assert here.moorage("run", "ask to run touch always.txt").returncode == 5
+    assert here.moorage("answer", "always").returncode == 0
+    again = here.moorage("run", "ask to run touch always.txt", "--if-busy", "enqueue")
+    assert again.returncode == 0, again.stderr
+    [standing] = documents(here.moorage("approval", "list", "--json").stdout)
+    assert (standing["title"], standing["toolKind"], standing["allow"]) == (
+        "touch always.txt",
+        "execute",
+        True,
+    )
+    listed = here.moorage("approval", "list").stdout.splitlines()
+    assert listed[1].split() == [standing["standingAnswerId"], "allow", "execute", "touch", "always.txt"]
+    revoked = here.moorage("approval", "revoke", standing["standingAnswerId"])
+    assert revoked.stdout == "revoked: allow execute touch always.txt\n"
+    assert here.moorage("approval", "list").stderr == "no answer stands\n"
+    assert here.moorage("run", "ask to run touch always.txt").returncode == 5
+    here.moorage("stop")
+    assert here.moorage("approval", "revoke", "standing_unknown").returncode == 1
+
+
+def test_a_refused_prompt_is_kept_with_the_command_to_try_again(here: Place) -> None:
+    busy = here.start("run", ENDLESS, "--json")
+    while "agentMessage" not in busy.document().get("record", {}).get("body", {}):
+        pass
+    words = "say what it's\nsay worth"
+    refused = here.moorage("run", words)
+    assert refused.returncode == 1
+    told = next(line for line in refused.stderr.splitlines() if "to try again" in line)
+    command = shlex.split(told.partition("to try again: ")[2])
+    assert command[:3] == ["moorage", "run", "--prompt-file"]
+    file = Path(command[3])
+    assert file.read_text(encoding="utf-8") == words
+    assert file.stat().st_mode & 0o777 == 0o600
+    here.moorage("stop")
+    busy.ended()
+    again = here.moorage(*command[1:])
+    assert again.returncode == 0
+    assert "what it's" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("choice", "code", "told"), [("stop", 3, "STOPPED after"), ("detach", 130, "the turn goes on")]
+)
+def test_what_ctrl_c_means_can_be_said_before(here: Place, choice: str, code: int, told: str) -> None:
+    turn = here.start("run", ENDLESS, "--on-interrupt", choice)
+    while turn.line() != "7\n":
+        pass
+    turn.signal(signal.SIGINT)
+    ended, output, errors = turn.ended()
+    assert ended == code
+    assert told in output + errors
+    here.moorage("session", "close")
+
+
+def test_a_silent_turn_says_on_a_terminal_what_it_waits_for(here: Place) -> None:
+    with terminal(here, "run", "say begun\nsleep 600") as (process, screen):
+        shown = read_until(screen, "waiting for the agent")
+        assert "begun" in shown
+        here.moorage("stop")
+        rest = read_until(screen, "STOPPED (USER_STOP)")
+        assert process.wait() == 3
+    # The line is taken away before another one is printed.
+    assert re.search(r"\x1b\[2K.*— STOPPED", rest, re.DOTALL)
