@@ -212,6 +212,7 @@ class Phases:
     async def _report_prompt(self, runtime: Runtime, info: AgentInfo, resumed: Resumed) -> None:
         phase, observation = TurnPhase.TURN_PHASE_PROMPTED, _observation(runtime, info, resumed)
         await self._journal.report(phase, WAITS_FOR_AGENT, prompt_sent=True, observation=observation)
+        self._execution.phase = phase
 
     async def _tell_prompted(self, is_untold: bool) -> None:
         """A warm agent has its prompt before anybody is told so, and its first words come first."""
