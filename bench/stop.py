@@ -8,12 +8,11 @@ of all bare calls.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 
 from bench.harness.bare import bare_call
 from bench.harness.places import scratch
-from bench.harness.results import Effort, Report, Result
-from bench.harness.sampling import percentile
+from bench.harness.results import Effort, Report
+from bench.harness.shares import Shares
 from bench.harness.talking import Cancels, Talk, talking
 
 _WARM_UP = 10
@@ -24,8 +23,7 @@ _CALLS = 5
 
 async def measure(effort: Effort) -> Report:
     """The times of Stops."""
-    seen: dict[str, list[float]] = defaultdict(list)
-    bare: list[float] = []
+    shares = Shares()
     cycles = max(20, round(effort.rounds * effort.seconds * _CYCLES))
     with scratch() as directory:
         async with bare_call() as call, talking(directory) as (talk, cancels):
@@ -33,10 +31,8 @@ async def measure(effort: Effort) -> Report:
                 times = await _cycle(talk, cancels, number)
                 calls = [await call() for _ in range(_CALLS)]
                 if number >= _WARM_UP:
-                    bare += calls
-                    for metric, seconds in times.items():
-                        seen[metric].append(seconds)
-    return _report(seen, bare)
+                    shares.add(times, calls)
+    return shares.report()
 
 
 async def _cycle(talk: Talk, cancels: Cancels, number: int) -> dict[str, float]:
@@ -49,34 +45,14 @@ async def _cycle(talk: Talk, cancels: Cancels, number: int) -> dict[str, float]:
     reached, settled = await cancels.next(), await talk.told(turn_id, "turn_ended")
     again = time.monotonic()
     await talk.start(next_id, "say here")
+    first = await talk.told(next_id, "user_message")
     spoke = await talk.told(next_id, "agent_message")
     await talk.told(next_id, "turn_ended")
     return {
         "stop_answered": answered - began,
         "stop_to_agent": reached - began,
         "stop_to_settled": settled - began,
-        "stop_to_next_record": spoke - began,
-        "warm_start_to_record": spoke - again,
+        "warm_start_to_first_record": first - again,
+        "warm_start_to_agent_record": spoke - again,
+        "stop_to_next_agent_record": spoke - began,
     }
-
-
-def _report(seen: dict[str, list[float]], bare: list[float]) -> Report:
-    report = Report()
-    reference = percentile(bare, 0.5)
-    for metric, values in seen.items():
-        for name, share in (("p50", 0.5), ("p99", 0.99)):
-            report.results.append(_result(f"{metric}_{name}", percentile(values, share), values, reference))
-    return report
-
-
-def _result(metric: str, value: float, values: list[float], reference: float) -> Result:
-    return Result(
-        metric,
-        value * 1000,
-        "ms",
-        reference * 1000,
-        value / reference,
-        len(values),
-        (max(values) - min(values)) / value,
-        "the median bare unary call",
-    )
