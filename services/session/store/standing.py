@@ -12,7 +12,7 @@ from services.session.journal import SessionKey
 from services.session.requests import RequestKey
 from services.session.standing import StandingAnswer, StandingAnswerNotFound, Subject, stands
 from services.session.store.requests import claim_request
-from services.session.store.rows import Page, snapshot, values_of
+from services.session.store.rows import PAGE_BYTES, Page, snapshot, values_of
 from services.session.store.sessions import read_session
 from services.session.store.writing import Writer, require
 
@@ -74,16 +74,28 @@ class StandingStore:
             await read_session(connection, *key)
             rows = await connection.fetch(
                 """
-                SELECT * FROM session.standing_answers
-                WHERE project = $1 AND session_id = $2 AND seq > $3 AND revoke_time IS NULL
+                SELECT * FROM (
+                    SELECT oldest.*, count(*) OVER () AS found,
+                           sum(bytes) OVER (ORDER BY seq) - bytes AS bytes_before
+                    FROM (
+                        SELECT standing_answers.*, 512 + octet_length(title) AS bytes
+                        FROM session.standing_answers
+                        WHERE project = $1 AND session_id = $2 AND seq > $3 AND revoke_time IS NULL
+                        ORDER BY seq
+                        LIMIT $4 + 1
+                    ) AS oldest
+                ) AS page
+                WHERE bytes_before < $5
                 ORDER BY seq
-                LIMIT $4 + 1
+                LIMIT $4
                 """,
                 *key,
                 after_seq,
                 limit,
+                PAGE_BYTES,
             )
-        return Page([_standing_of(row) for row in rows[:limit]], more=len(rows) > limit)
+        found = [_standing_of(row) for row in rows]
+        return Page(found, more=bool(rows) and rows[0]["found"] > len(found))
 
     async def revoke(self, key: SessionKey, standing_answer_id: str, request: RequestKey) -> StandingAnswer:
         """Take one back; one that was taken back stays as it is. SessionNotFound, StandingAnswerNotFound."""
