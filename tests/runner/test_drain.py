@@ -14,6 +14,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from moorage.common.v1 import turn_pb2
 from moorage.runner.v1 import runner_pb2
 from moorage.runner.v1.runner_pb2_grpc import RunnerServiceStub
+from moorage.session.v1 import session_pb2
 
 from services.common import failpoints
 from services.common.channels import open_channel
@@ -127,6 +128,25 @@ async def test_a_turn_that_is_not_begun_yet_is_left_to_another_runner(
     turn = await talks.ended("s", "t")
     assert turn.state == COMPLETED
     assert turn.metadata.runner_id == other.holder
+
+
+async def test_a_turn_can_be_stopped_while_its_runner_drains(talks: Talks, operator: Operator) -> None:
+    await talks.create("s")
+    await talks.start("s", "t", "say begun\nsleep 600")
+    await talks.says("s", "t", "begun")
+    await operator.drain(LATER)
+    command = await talks.stop("s", "t")
+    over = await operator.drain(wait=True)
+    assert (over.executions, over.runtimes) == (0, 0)
+    turn = await talks.turn("s", "t")
+    assert (turn.state, turn.end_reason) == (STOPPED, turn_pb2.END_REASON_USER_STOP)
+    assert (turn.stop_method, turn.runtime_after) == (
+        turn_pb2.STOP_METHOD_AGENT_CONFIRMED,
+        turn_pb2.RUNTIME_AFTER_ENDED,
+    )
+    request = session_pb2.GetCommandRequest(session_id="s", command_id=command.command_id)
+    settled = (await talks.stub.GetCommand(request, timeout=10)).command
+    assert settled.outcome == session_pb2.COMMAND_OUTCOME_STOPPED
 
 
 async def test_a_negative_grace_is_refused(operator: Operator) -> None:
