@@ -144,7 +144,9 @@ class _CommandOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Comman
     COMMAND_OUTCOME_NOT_RUNNING: _CommandOutcome.ValueType  # 3
     """OBSOLETE: the turn ended by itself, or nothing was in progress."""
     COMMAND_OUTCOME_FAILED: _CommandOutcome.ValueType  # 4
-    """OBSOLETE: the turn failed by itself before the command reached it."""
+    """OBSOLETE: the turn failed by itself before the command reached it, or it exceeded a
+    bound and was stopped for that.
+    """
     COMMAND_OUTCOME_SUPERSEDED_BY_NEWER_TURN: _CommandOutcome.ValueType  # 5
     """OBSOLETE: the turn in progress took its place after the command arrived."""
     COMMAND_OUTCOME_WITHDRAWN: _CommandOutcome.ValueType  # 6
@@ -162,7 +164,9 @@ COMMAND_OUTCOME_LOST: CommandOutcome.ValueType  # 2
 COMMAND_OUTCOME_NOT_RUNNING: CommandOutcome.ValueType  # 3
 """OBSOLETE: the turn ended by itself, or nothing was in progress."""
 COMMAND_OUTCOME_FAILED: CommandOutcome.ValueType  # 4
-"""OBSOLETE: the turn failed by itself before the command reached it."""
+"""OBSOLETE: the turn failed by itself before the command reached it, or it exceeded a
+bound and was stopped for that.
+"""
 COMMAND_OUTCOME_SUPERSEDED_BY_NEWER_TURN: CommandOutcome.ValueType  # 5
 """OBSOLETE: the turn in progress took its place after the command arrived."""
 COMMAND_OUTCOME_WITHDRAWN: CommandOutcome.ValueType  # 6
