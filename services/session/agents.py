@@ -9,7 +9,7 @@ from moorage.session.v1 import session_pb2
 
 from services.common.errors import InvalidArgument
 from services.common.validation import check_present, check_size, check_text
-from services.session.checks import check_environment, check_name
+from services.session.checks import check_environment, check_name, stored
 
 _MAX_VALUE: Final = 255
 _MAX_OPTIONS: Final = 64
@@ -36,7 +36,7 @@ def check_agent(field: str, given: session_pb2.AgentSpec, default_profile: str) 
         check_present(f"{field}.options.{option}", value)
         _check_value(f"{field}.options.{option}", value)
     _check_servers(f"{field}.mcp_servers", agent.mcp_servers)
-    check_size(field, agent.SerializeToString(), _MAX_SPEC)
+    check_size(field, stored(agent), _MAX_SPEC)
     return agent
 
 
