@@ -15,6 +15,7 @@ from moorage.session.v1 import session_pb2
 
 from services.cli import baselines, refused
 from services.cli.activity import Activity
+from services.cli.agents import AgentOptionOption, McpOption, ModelOption, ModeOption, agent_of
 from services.cli.app import Context, JsonOption, call
 from services.cli.connection import Connection
 from services.cli.directory import find_session, session_of
@@ -56,6 +57,10 @@ def run(
         str, typer.Option(metavar="PROFILE", help="For a new session: the agent's profile.")
     ] = "",
     approval: ApprovalOption = Approval.ask,
+    model: ModelOption = "",
+    mode: ModeOption = "",
+    agent_option: AgentOptionOption = None,
+    mcp: McpOption = None,
     prompt_file: PromptFileOption = None,
     on_interrupt: OnInterruptOption = OnInterrupt.ask,
     if_busy: IfBusyOption = IfBusy.reject,
@@ -64,9 +69,10 @@ def run(
     """Run one turn and stream it; the exit code says how it ended."""
     options: Context = context.obj
     words = _words(prompt, prompt_file)
+    agent = agent_of(profile, model, mode, agent_option, mcp)
 
     async def work(connection: Connection) -> Exit:
-        session_id = session or await _own_session(connection, profile, approval)
+        session_id = session or await _own_session(connection, agent, approval)
         tree = await asyncio.to_thread(baselines.take, Path.cwd())
         stream = TurnStream(connection, session_id, words, Patience(options.output.hint), if_busy.message)
         baselines.keep(Path.cwd(), session_id, stream.turn_id, tree)
@@ -127,8 +133,8 @@ async def _turn(connection: Connection, session_id: str, turn_id: str) -> sessio
     return (await connection.sessions.GetTurn(request, metadata=connection.metadata)).turn
 
 
-async def _own_session(connection: Connection, profile: str, approval: Approval) -> str:
-    found = await session_of(connection, Path.cwd(), profile=profile, approval_policy=approval.message)
+async def _own_session(connection: Connection, agent: session_pb2.AgentSpec, approval: Approval) -> str:
+    found = await session_of(connection, Path.cwd(), agent=agent, approval_policy=approval.message)
     return found.session_id
 
 

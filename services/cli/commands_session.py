@@ -11,6 +11,7 @@ from moorage.common.v1 import binding_pb2
 from moorage.session.v1 import session_pb2
 
 from services.cli import facts
+from services.cli.agents import AgentOptionOption, McpOption, ModelOption, ModeOption, agent_of
 from services.cli.app import Context, JsonOption, call
 from services.cli.connection import Connection
 from services.cli.directory import find_session
@@ -43,6 +44,10 @@ def create(
     ] = "",
     label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label; repeatable.")] = None,
     approval: ApprovalOption = Approval.ask,
+    model: ModelOption = "",
+    mode: ModeOption = "",
+    agent_option: AgentOptionOption = None,
+    mcp: McpOption = None,
     wait_ready: Annotated[bool, typer.Option("--wait", help="Wait until the workspace is ready.")] = False,
     _json: JsonOption = False,
 ) -> None:
@@ -52,7 +57,7 @@ def create(
         raise typer.BadParameter("they exclude each other", param_hint="--directory and --provision")
     request = session_pb2.CreateSessionRequest(
         session_id=session_id,
-        agent=session_pb2.AgentSpec(profile=profile),
+        agent=agent_of(profile, model, mode, agent_option, mcp),
         approval_policy=approval.message,
         labels=labels_of(label),
         wait_ready=wait_ready,

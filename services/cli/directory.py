@@ -39,7 +39,7 @@ async def session_of(
     connection: Connection,
     directory: Path,
     *,
-    profile: str,
+    agent: session_pb2.AgentSpec,
     approval_policy: turn_pb2.ApprovalPolicy.ValueType,
 ) -> session_pb2.Session:
     """The directory's newest session, made when there is none; safe when two ask at once."""
@@ -48,7 +48,7 @@ async def session_of(
     key = directory_key(directory)
     closed = await _closed(connection, directory)
     request = session_pb2.CreateSessionRequest(
-        agent=session_pb2.AgentSpec(profile=profile),
+        agent=agent,
         approval_policy=approval_policy,
         labels={LABEL: key},
         binding=binding_pb2.Binding(local=binding_pb2.LocalBinding(directory=str(directory))),

@@ -11,6 +11,7 @@ from services.cli.output import Output
 
 _ENDED = {record_pb2.TOOL_CALL_STATUS_COMPLETED: "✓", record_pb2.TOOL_CALL_STATUS_FAILED: "✗"}
 _MOST_LINES = 20
+_STANDING = "standing_"
 _STEPS = {"completed": "✓", "in_progress": "…"}
 
 
@@ -123,7 +124,8 @@ class Transcript:
 
 def _settled(closed: record_pb2.InteractionClosed) -> str:
     outcome = record_pb2.InteractionOutcome.Name(closed.outcome).removeprefix("INTERACTION_OUTCOME_")
-    return f"  {outcome.lower()} {closed.option_id}".rstrip()
+    stands = ", by an answer that stands" if closed.settled_by.startswith(_STANDING) else ""
+    return f"  {outcome.lower()} {closed.option_id}".rstrip() + stands
 
 
 def _quoted(texts: Iterable[str]) -> str:

@@ -92,6 +92,7 @@ def test_an_answer_that_stands_is_listed_and_revoked(here: Place) -> None:
     assert here.moorage("answer", "always").returncode == 0
     again = here.moorage("run", "ask to run touch always.txt", "--if-busy", "enqueue")
     assert again.returncode == 0, again.stderr
+    assert "  answered once, by an answer that stands" in again.stdout.splitlines()
     [standing] = documents(here.moorage("approval", "list", "--json").stdout)
     assert (standing["title"], standing["toolKind"], standing["allow"]) == (
         "touch always.txt",
@@ -151,3 +152,25 @@ def test_a_silent_turn_says_on_a_terminal_what_it_waits_for(here: Place) -> None
         assert process.wait() == 3
     # The line is taken away before another one is printed.
     assert re.search(r"\x1b\[2K.*— STOPPED", rest, re.DOTALL)
+
+
+def test_a_new_session_says_how_its_agent_is_set(here: Place) -> None:
+    flags = ("--model", "large", "--mode", "plan", "--agent-option", "level=high")
+    servers = ("--mcp", "files=serve --all 'two words'", "--mcp", "far=http://127.0.0.1:1/mcp")
+    made = here.moorage("session", "create", *flags, *servers, "--json")
+    [session] = documents(made.stdout)
+    assert session["agent"] == {
+        "profile": "demo",
+        "model": "large",
+        "mode": "plan",
+        "options": {"level": "high"},
+        "mcpServers": [
+            {"name": "files", "stdio": {"command": "serve", "args": ["--all", "two words"]}},
+            {"name": "far", "http": {"url": "http://127.0.0.1:1/mcp"}},
+        ],
+    }
+    ran = here.moorage("run", "say too late", "--mode", "plan")
+    assert ran.returncode == 1
+    assert "NOT_OFFERED: the agent offers no choice of its mode" in ran.stdout
+    here.moorage("session", "close", "--all")
+    assert here.moorage("run", "say x", "--mcp", "no-command").returncode == 2
