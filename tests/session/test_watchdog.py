@@ -21,11 +21,12 @@ from services.session.store.dispatch import DispatchStore
 from services.session.turns import EndReason, TurnState
 from services.session.watchdog import Watchdog
 from tests.conditions import eventually
-from tests.databases import execute
+from tests.databases import execute, fetch_value
 from tests.session.desks import Desk, Holder
 from tests.session.fake_workspaces import FakeWorkspace
 from tests.session.leasing import Taker
 from tests.session.places import NOWHERE
+from tests.session.stops import read, stop
 from tests.session.takings import at_work, end_of, held, is_over, taking
 
 TTL = 2.0
@@ -221,3 +222,20 @@ async def test_a_turn_whose_session_an_operator_took_says_so(
     # Unfenced, as long as the grant that was replaced may be good.
     assert turn.end_time is not None
     assert turn.end_time >= end_of(lease)
+
+
+async def test_what_waited_for_the_turn_is_settled_with_it(
+    leased_desk: Desk, owner: grpc.aio.Channel, taker: Taker, workspace: FakeWorkspace, database_url: str
+) -> None:
+    holder, _ = await begun(leased_desk, taker)
+    await holder.ask(1)
+    await begun(leased_desk, taker, "s2")
+    command = await stop(leased_desk, "t1", "s2")
+    async with watching(leased_desk, owner, workspace):
+        await eventually(lambda: is_over(leased_desk))
+        await eventually(lambda: is_over(leased_desk, "s2"))
+    query = "SELECT state || ' ' || settled_by FROM session.interactions"
+    assert await fetch_value(database_url, query) == "CANCELLED LEASE_LOST"
+    kinds = [record.kind for record in await leased_desk.transcript()]
+    assert kinds[-3:] == ["error", "interaction_closed", "turn_ended"]
+    assert (await read(leased_desk, command.command_id, "s2")).outcome == "LOST"
