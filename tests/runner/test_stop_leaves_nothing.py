@@ -51,7 +51,7 @@ async def check_stopped(
 @pytest.mark.parametrize("moment", BEGUN)
 async def test_before_the_prompt(stack: Stack, talks: Talks, gates: Gates, moment: str) -> None:
     runner = await stack.add_runner(terminate_timeout=0.5)
-    await talks.create("s", provision=session_pb2.WorkspaceProvision())
+    await talks.create("s", provision=session_pb2.WorkspaceProvision(), wait_ready=True)
     remains = Remains(stack)
     gate = gates.hold(moment, "t")
     await talks.start("s", "t", "run echo ran > ran")
@@ -70,7 +70,7 @@ async def test_before_the_prompt(stack: Stack, talks: Talks, gates: Gates, momen
 
 async def test_before_it_was_begun(stack: Stack, talks: Talks, gates: Gates) -> None:
     runner = await stack.add_runner()
-    await talks.create("s", provision=session_pb2.WorkspaceProvision())
+    await talks.create("s", provision=session_pb2.WorkspaceProvision(), wait_ready=True)
     remains = Remains(stack)
     for turn_id, moment in (("a", "runner.dispatch.registered"), ("b", "runner.begin_turn.before")):
         gate = gates.hold(moment, turn_id)
