@@ -7,6 +7,8 @@ import os
 import re
 import shlex
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -174,3 +176,16 @@ def test_a_new_session_says_how_its_agent_is_set(here: Place) -> None:
     assert "NOT_OFFERED: the agent offers no choice of its mode" in ran.stdout
     here.moorage("session", "close", "--all")
     assert here.moorage("run", "say x", "--mcp", "no-command").returncode == 2
+
+
+def test_the_shell_completes_commands_and_options() -> None:
+    program = Path(sys.executable).with_name("moorage")
+    for words, completed in (("moorage ver", "verify"), ("moorage run --on-int", "--on-interrupt")):
+        variables = {
+            **os.environ,
+            "_MOORAGE_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(words.count(" ")),
+        }
+        ended = subprocess.run([program], env=variables, capture_output=True, text=True, timeout=60)
+        assert ended.stdout.split() == [completed]

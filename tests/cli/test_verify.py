@@ -87,7 +87,7 @@ async def test_opencode_does_all_of_it_right_but_for_cancels_that_come_at_once(
         configuration = {"model": "test/one", "provider": {"test": provider}}
         (place.work / "opencode.json").write_text(json.dumps(configuration), encoding="utf-8")
         words = ("--prompt", "say ready", "--long-prompt", "never end")
-        arguments = ("--command", "opencode acp", *words)
+        arguments = ("--command", "opencode acp", "--timeout", "15", *words)
         code, found = await asyncio.to_thread(lambda: verified(place, *arguments, **environment))
     # It loses some: whether it does depends on the moment, and so does the exit code.
     lost = found.pop("honours a cancel at once")
