@@ -77,12 +77,14 @@ class ClaimLoop(Generic[ClaimT]):
 
     async def run(self) -> None:
         """Claim and handle until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as self._tasks:
-                step = partial(self._step, self._tasks)
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            try:
+                step = partial(self._step, tasks)
                 await forever(f"claims for {self._name}", step, clock=self._clock, longest_delay=2.0)
-        finally:
-            self._tasks = None
+            finally:
+                # Calls may go on for a while; what they hand over now is left to others.
+                self._tasks = None
 
     async def _step(self, tasks: asyncio.TaskGroup) -> None:
         self._begin_handed_over()
