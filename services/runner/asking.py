@@ -71,7 +71,9 @@ class Asking:
             while True:
                 await questions.changed.wait()
                 questions.changed.clear()
-                if (reason := storable(questions.waiting_reason)) != told:
+                reason = storable(questions.waiting_reason)
+                if reason != told or self._execution.is_untold:
+                    self._execution.is_untold = False
                     await self._journal.report(TurnPhase.TURN_PHASE_PROMPTED, reason)
                     told = reason
         except TurnAbandoned as error:

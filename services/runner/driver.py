@@ -21,6 +21,7 @@ from services.runner.holds import Hold
 from services.runner.interrupts import background
 from services.runner.phases import Workshop
 from services.runner.records import RecordBuffer
+from services.runner.resume import observed_warm
 from services.runner.turns import TurnRun
 
 _log: Final = get_logger(__name__)
@@ -52,7 +53,7 @@ class Driver:
         if execution.stopping:
             # Another runner may begin it instead, or it has ended already.
             raise TurnRefused("it is to end before it was begun")
-        begun = await journal.begin()
+        begun = await journal.begin(observed_warm(hold.runtime))
         async with self._appender.records(attempt, lease, execution.hold.interrupt) as records:
             asking = Asking(journal, records, execution)
             async with background(asking.store(), asking.tell()):

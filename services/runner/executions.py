@@ -60,6 +60,8 @@ class Execution:
         self.hold: Final = Interruption()
         # Interrupted when the turn is to end before its agent ends it.
         self.work: Final = Interruption()
+        # The agent has its prompt, and that is still to be told.
+        self.is_untold = False
         # FinishTurn is on its way: a client may know already that the turn has ended.
         self.finishing = False
         # FinishTurn is acknowledged, or the turn is not this runner's any more.

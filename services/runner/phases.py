@@ -18,10 +18,10 @@ from services.common.together import both
 from services.runner.acp.content import acp_blocks
 from services.runner.acp.messages import AgentInfo, Prompt, PromptResult
 from services.runner.clients.journal import TurnJournal
-from services.runner.endings import TurnAbandoned, TurnFailed
+from services.runner.endings import TurnFailed
 from services.runner.errands import Errands
 from services.runner.executions import Execution
-from services.runner.failures import start_failure, unexpected
+from services.runner.failures import start_failure
 from services.runner.holds import Hold
 from services.runner.interrupts import background, time_limit
 from services.runner.limits import LimitWatch
@@ -29,7 +29,7 @@ from services.runner.listener import TurnListener
 from services.runner.places import Kept, Place, Preparation
 from services.runner.profiles import Profile
 from services.runner.questions import WAITS_FOR_AGENT
-from services.runner.resume import Resumed, Resumption, resumed_warm
+from services.runner.resume import Resumed, Resumption, named, observed, resumed_warm
 from services.runner.runtimes import Runtime, Runtimes
 from services.runner.setup import Setup, told
 from services.runner.texts import storable
@@ -152,15 +152,9 @@ class Phases:
             await self._hold.end_runtime()
 
     async def _rouse(self, runtime: Runtime | None) -> Resumed | None:
-        """How the kept agent is resumed, told already; None without one that answers."""
-        if runtime is None or runtime.native is None or runtime.info is None:
-            return None
-        resumed = resumed_warm(runtime.native)
-        observation = _observation(runtime, runtime.info, resumed)
-        answers, _ = await both(
-            runtime.mark(), self._journal.report(prompt_sent=True, observation=observation)
-        )
-        return resumed if answers else None
+        """How the kept agent is resumed, as BeginTurn has told; None without one that answers."""
+        resumed = resumed_warm(runtime)
+        return resumed if resumed and runtime and await runtime.mark() else None
 
     async def _start(self, profile: Profile, place: Place, listener: TurnListener) -> None:
         observation = RunObservation(workspace_provider=place.provider)
@@ -179,7 +173,7 @@ class Phases:
         runtime, info = self._agent
         phase, timeout = TurnPhase.TURN_PHASE_LOADING_SESSION, self._workshop.timeouts.loading
         waiting_reason = "for the agent to open its session"
-        async with self._phase(phase, waiting_reason, timeout, RunObservation(agent=_named(info))):
+        async with self._phase(phase, waiting_reason, timeout, RunObservation(agent=named(info))):
             resumption = Resumption(self._begun, self._journal, self._workshop.history_bytes)
             await failpoint("runner.session.before_load")
             resumed = await resumption.run(runtime, info, timeout + _LATER)
@@ -202,28 +196,22 @@ class Phases:
         runtime.audience.listener = listener
         self.prompt = runtime.connection.prompt(resumed.native.id, blocks, meta=meta)
         self._execution.phase = TurnPhase.TURN_PHASE_PROMPTED
-        async with background(
-            limits.watch_silence(runtime.process, self._execution.questions), self._tell_prompted(is_warm)
-        ):
+        telling = [self._tell_prompted()] if is_warm else []
+        async with background(limits.watch_silence(runtime.process, self._execution.questions), *telling):
             if resumed.is_told:
                 await self._report_told(self.prompt)
             return await self.prompt.result
 
     async def _report_prompt(self, runtime: Runtime, info: AgentInfo, resumed: Resumed) -> None:
-        phase, observation = TurnPhase.TURN_PHASE_PROMPTED, _observation(runtime, info, resumed)
+        phase, observation = TurnPhase.TURN_PHASE_PROMPTED, observed(runtime, info, resumed)
         await self._journal.report(phase, WAITS_FOR_AGENT, prompt_sent=True, observation=observation)
         self._execution.phase = phase
 
-    async def _tell_prompted(self, is_untold: bool) -> None:
-        """A warm agent has its prompt before anybody is told so, and its first words come first."""
-        try:
-            if is_untold:
-                await self._workshop.clock.sleep(_MOMENT)
-                await self._journal.report(TurnPhase.TURN_PHASE_PROMPTED, WAITS_FOR_AGENT)
-        except TurnAbandoned as error:
-            self._execution.hold.interrupt(error)
-        except Exception as error:  # noqa: BLE001 (a fault of ours: the turn ends and says so)
-            self._execution.work.interrupt(unexpected(error, self._execution.phase))
+    async def _tell_prompted(self) -> None:
+        """Nobody is told that a warm agent has its prompt before its first words are."""
+        await self._workshop.clock.sleep(_MOMENT)
+        self._execution.is_untold = True
+        self._execution.questions.changed.set()
 
     async def _report_told(self, prompt: Prompt) -> None:
         """From now on there is a native session that knows what was said, for later turns to load."""
@@ -269,13 +257,3 @@ class Phases:
 
 def _kept(runtime: Runtime | None) -> Kept | None:
     return Kept(runtime.exec_id, runtime.place.endpoint) if runtime else None
-
-
-def _observation(runtime: Runtime, info: AgentInfo, resumed: Resumed) -> RunObservation:
-    observation = RunObservation(agent=_named(info), workspace_provider=runtime.place.provider)
-    observation.MergeFrom(resumed.observation)
-    return observation
-
-
-def _named(info: AgentInfo) -> str:
-    return storable(f"{info.name} {info.version}".strip())

@@ -45,9 +45,29 @@ class Resumed:
         )
 
 
-def resumed_warm(native: NativeSession) -> Resumed:
-    """The agent of the turn before was there all the time."""
-    return Resumed(ResumeKind.RESUME_KIND_WARM, "the agent of the turn before was kept warm", native)
+def resumed_warm(runtime: Runtime | None) -> Resumed | None:
+    """The agent of the turn before was there all the time; None without one that has a session."""
+    if runtime is None or runtime.native is None or runtime.info is None:
+        return None
+    return Resumed(ResumeKind.RESUME_KIND_WARM, "the agent of the turn before was kept warm", runtime.native)
+
+
+def observed(runtime: Runtime, info: AgentInfo, resumed: Resumed) -> RunObservation:
+    """What is known of an agent when it gets its prompt."""
+    observation = RunObservation(agent=named(info), workspace_provider=runtime.place.provider)
+    observation.MergeFrom(resumed.observation)
+    return observation
+
+
+def observed_warm(runtime: Runtime | None) -> RunObservation | None:
+    """The same of an agent that was kept, before the turn begins; None without one."""
+    resumed = resumed_warm(runtime)
+    return observed(runtime, runtime.info, resumed) if resumed and runtime and runtime.info else None
+
+
+def named(info: AgentInfo) -> str:
+    """An agent's own name and version."""
+    return storable(f"{info.name} {info.version}".strip())
 
 
 class Resumption:

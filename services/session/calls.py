@@ -28,6 +28,15 @@ class TurnCall:
 
 
 @dataclass(frozen=True, slots=True)
+class BeginCall:
+    """The begin of a turn, with what is known then; `prompt_sent` when its prompt may go out next."""
+
+    turn: TurnCall
+    prompt_sent: bool
+    observation: RunObservation
+
+
+@dataclass(frozen=True, slots=True)
 class ProgressCall:
     """How far a turn is; `phase` None leaves phase, waiting reason and deadline."""
 

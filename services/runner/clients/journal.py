@@ -82,9 +82,12 @@ class TurnJournal:
         self._clock = clock
         self._timeout = timeout
 
-    async def begin(self) -> journal_pb2.BeginTurnResponse:
-        """Begin the turn: the first outside effect. TurnRefused when its state forbids it."""
-        request = self._named(journal_pb2.BeginTurnRequest())
+    async def begin(self, warm: journal_pb2.RunObservation | None = None) -> journal_pb2.BeginTurnResponse:
+        """Begin the turn: the first outside effect. TurnRefused when its state forbids it.
+
+        With what is known of a kept agent the mark `prompt_sent` is set, too.
+        """
+        request = self._named(journal_pb2.BeginTurnRequest(prompt_sent=warm is not None, observation=warm))
         try:
             return await self._repeat("beginning a turn", self._stub.BeginTurn, request)
         except MoorageError as error:

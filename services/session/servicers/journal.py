@@ -19,11 +19,11 @@ from services.session.appending import Appender, Outcomes
 from services.session.calls import AppendCall, Begun, TurnCall
 from services.session.servicers.writes import (
     append_call,
+    begin_call,
     finish_call,
     history_call,
     open_call,
     progress_call,
-    turn_call,
 )
 from services.session.store.history import HistoryStore
 from services.session.store.interactions import InteractionStore
@@ -66,7 +66,9 @@ class JournalServicer(JournalServiceServicer):
         self, request: journal_pb2.BeginTurnRequest, context: Context
     ) -> journal_pb2.BeginTurnResponse:
         """See the contract."""
-        return _begun(await self._journal.begin_turn(_bound(turn_call(request))))
+        call = begin_call(request)
+        _bound(call.turn)
+        return _begun(await self._journal.begin_turn(call))
 
     async def ReportProgress(
         self, request: journal_pb2.ReportProgressRequest, context: Context

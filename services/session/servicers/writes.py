@@ -13,7 +13,15 @@ from moorage.session.v1 import journal_pb2
 from services.common.errors import InvalidArgument
 from services.common.pages import page_size
 from services.common.validation import check_id, check_project, check_range, check_size, check_text
-from services.session.calls import AppendCall, FinishCall, HistoryCall, OpenCall, ProgressCall, TurnCall
+from services.session.calls import (
+    AppendCall,
+    BeginCall,
+    FinishCall,
+    HistoryCall,
+    OpenCall,
+    ProgressCall,
+    TurnCall,
+)
 from services.session.endings import Ending, check_reported
 from services.session.history import DEFAULT_BYTES, MOST_BYTES
 from services.session.interactions import check_question
@@ -44,6 +52,12 @@ def turn_call(request: TurnRequest) -> TurnCall:
         check_id("attempt_id", request.attempt_id),
         request.grant,
     )
+
+
+def begin_call(request: journal_pb2.BeginTurnRequest) -> BeginCall:
+    """BeginTurn."""
+    _check_observation(request.observation)
+    return BeginCall(turn_call(request), request.prompt_sent, request.observation)
 
 
 def progress_call(request: journal_pb2.ReportProgressRequest) -> ProgressCall:

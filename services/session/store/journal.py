@@ -22,7 +22,7 @@ from services.common.database import Connection
 from services.common.errors import InvalidArgument, MoorageError
 from services.session import endings
 from services.session.bindings import BindingUnresolved
-from services.session.calls import AppendCall, Begun, FinishCall, OpenCall, ProgressCall, TurnCall
+from services.session.calls import AppendCall, BeginCall, Begun, FinishCall, OpenCall, ProgressCall
 from services.session.interactions import InteractionState, Question, Settlement
 from services.session.journal import SessionJournal, SessionKey
 from services.session.journal_turns import JournalTurn
@@ -69,10 +69,11 @@ class JournalStore:
         self._preparing = timedelta(seconds=preparing_timeout)
         self._interaction_timeout = timedelta(seconds=interaction_timeout)
 
-    async def begin_turn(self, call: TurnCall) -> Begun:
+    async def begin_turn(self, call: BeginCall) -> Begun:
         """ADMITTED to RUNNING; repeated by the same attempt it is answered as the first time."""
-        shown = await self._fence.look(call.grant, call.key)
-        return await self._write("begin_turn", {call.key: [call.turn_id]}, partial(self._begin, call, shown))
+        turn = call.turn
+        shown = await self._fence.look(turn.grant, turn.key)
+        return await self._write("begin_turn", {turn.key: [turn.turn_id]}, partial(self._begin, call, shown))
 
     async def report_progress(self, call: ProgressCall) -> TurnPhase:
         """Store what is further than before; returns the stored phase."""
@@ -126,7 +127,10 @@ class JournalStore:
             raise outcome
         return outcome
 
-    async def _begin(self, call: TurnCall, shown: Shown, connection: Connection, journals: Journals) -> Begun:
+    async def _begin(
+        self, begin: BeginCall, shown: Shown, connection: Connection, journals: Journals
+    ) -> Begun:
+        call = begin.turn
         journal = require(journals, call.key)
         turn = journal.turn(call.turn_id)
         claims = await self._fence.admit(journal, shown)
@@ -135,17 +139,28 @@ class JournalStore:
         if turn.state is TurnState.ADMITTED:
             check_open(session)
             stored = replace(stored, token=claims.token, attempt_id=call.attempt_id, runner_id=claims.holder)
-            stored = replace(stored, metadata=self._first_metadata(journal, turn, session, stored))
+            stored = replace(
+                stored,
+                prompt_sent=begin.prompt_sent,
+                native_session_id=begin.observation.native_session_id,
+                observation=begin.observation.SerializeToString(),
+                metadata=self._first_metadata(journal, turn, session, stored, begin.observation),
+            )
         if journal.begin(call.turn_id, claims.token, call.attempt_id, claims.holder):
             await store_begin(connection, stored, self._preparing)
         native = await native_session_id(connection, stored)
         return Begun(session, stored, _metadata_of(stored), native, self._interaction_timeout)
 
     def _first_metadata(
-        self, journal: SessionJournal, turn: JournalTurn, session: Session, stored: Turn
+        self,
+        journal: SessionJournal,
+        turn: JournalTurn,
+        session: Session,
+        stored: Turn,
+        observation: RunObservation,
     ) -> bytes:
         try:
-            return run_metadata(session, stored, RunObservation(), self._limits).SerializeToString()
+            return run_metadata(session, stored, observation, self._limits).SerializeToString()
         except BindingUnresolved as refusal:
             journal.abandon(turn, endings.unresolved(str(refusal), **refusal.metadata))
             raise
@@ -168,6 +183,10 @@ class JournalStore:
     def _observed(self, call: ProgressCall, session: Session, stored: Turn) -> Turn:
         """The turn with what was learnt, under the policy and bounds that it was begun with."""
         observation = RunObservation.FromString(stored.observation)
+        if call.phase is TurnPhase.STARTING_AGENT:
+            # Whatever was kept, it is not used after all.
+            observation.ClearField("resume_kind")
+            observation.ClearField("resume_reason")
         observation.MergeFrom(call.observation)
         begun = _metadata_of(stored)
         policy = PolicyMessage.Name(begun.approval_policy).removeprefix("APPROVAL_POLICY_")

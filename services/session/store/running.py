@@ -57,7 +57,8 @@ async def store_begin(connection: Connection, turn: Turn, preparing: timedelta) 
             state = 'RUNNING', token = $4, attempt_id = $5, runner_id = $6, metadata = $7,
             phase = 'PREPARING_WORKSPACE', waiting_reason = '',
             phase_deadline = clock_timestamp() + $8::interval, begin_time = clock_timestamp(),
-            duration_deadline = clock_timestamp() + $9::interval
+            duration_deadline = clock_timestamp() + $9::interval,
+            prompt_sent = $10, native_session_id = $11, observation = $12
         WHERE project = $1 AND session_id = $2 AND turn_id = $3 AND state = 'ADMITTED'
         """,
         turn.project,
@@ -69,6 +70,9 @@ async def store_begin(connection: Connection, turn: Turn, preparing: timedelta) 
         turn.metadata,
         preparing,
         RunMetadata.FromString(turn.metadata or b"").limits.max_duration.ToTimedelta(),
+        turn.prompt_sent,
+        turn.native_session_id,
+        turn.observation,
     )
 
 

@@ -37,6 +37,8 @@ class BeginTurnRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     TURN_ID_FIELD_NUMBER: _builtins.int
     ATTEMPT_ID_FIELD_NUMBER: _builtins.int
+    PROMPT_SENT_FIELD_NUMBER: _builtins.int
+    OBSERVATION_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Tenant."""
     session_id: _builtins.str
@@ -45,9 +47,15 @@ class BeginTurnRequest(_message.Message):
     """The turn."""
     attempt_id: _builtins.str
     """This try; unique for ever."""
+    prompt_sent: _builtins.bool
+    """As in ReportProgress, where that is known already: an agent that was kept needs no more than its prompt."""
     @_builtins.property
     def grant(self) -> _grant_pb2.Grant:
         """Of the session."""
+
+    @_builtins.property
+    def observation(self) -> Global___RunObservation:
+        """What is known already."""
 
     def __init__(
         self,
@@ -57,10 +65,12 @@ class BeginTurnRequest(_message.Message):
         session_id: _builtins.str = ...,
         turn_id: _builtins.str = ...,
         attempt_id: _builtins.str = ...,
+        prompt_sent: _builtins.bool = ...,
+        observation: Global___RunObservation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant", "observation", b"observation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "grant", b"grant", "project", b"project", "session_id", b"session_id", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "grant", b"grant", "observation", b"observation", "project", b"project", "prompt_sent", b"prompt_sent", "session_id", b"session_id", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
