@@ -23,6 +23,7 @@ from moorage.common.v1.record_pb2 import (
 )
 from moorage.session.v1 import session_pb2
 
+from services.common.errors import MoorageError
 from tests.databases import cloned, fetch
 from tests.races.arena import INTERACTION_TIMEOUT, ROUNDS, Arena, Race, Round, arena
 from tests.races.lanes import Lane
@@ -150,7 +151,7 @@ async def stop_and_stop(now: Round) -> str:
 
 async def stop_and_start(now: Round) -> str:
     lane, turn_id = now.lane, now.turn_id
-    command, refused = await meet(lane.stop(turn_id), reason(lane.start(turn_id, "say never")), now.offset)
+    command, refused = await meet(lane.stop(turn_id), reason(lane.start(turn_id, "sleep 600")), now.offset)
     assert refused in ("", "TURN_WITHDRAWN")
     if refused:
         assert (await lane.settled(command)).outcome == session_pb2.COMMAND_OUTCOME_WITHDRAWN
@@ -183,13 +184,15 @@ async def interrupt_and_stop(now: Round) -> str:
     await lane.start(turn_id, "sleep 600")
     await lane.saw(turn_id, "agent_message")
     interrupting = lane.start(urgent, "say urgent", if_busy=session_pb2.IF_BUSY_INTERRUPT)
-    _, refused = await meet(interrupting, reason(lane.stop(turn_id)), now.offset)
-    assert refused in ("", "TURN_MISMATCH")
+    _, command = await meet(interrupting, stop_unless_over(lane, turn_id), now.offset)
     turn = await lane.over(turn_id)
     assert (turn.state, turn.stop_method, turn.runtime_after) == (STOPPED, CONFIRMED, WARM)
     is_first = turn.end_reason == turn_pb2.END_REASON_INTERRUPTED
     assert is_first or turn.end_reason == turn_pb2.END_REASON_USER_STOP
-    if is_first and await is_queued(lane, urgent):
+    settled = await lane.settled(command) if command else None
+    if is_first and settled and settled.outcome == session_pb2.COMMAND_OUTCOME_STOPPED:
+        # It shared the command of the turn that interrupted, and took its right to go first.
+        assert await is_queued(lane, urgent)
         await lane.stop(urgent)
         assert (await lane.over(urgent)).stop_method == turn_pb2.STOP_METHOD_NOT_BEGUN
     else:
@@ -227,6 +230,16 @@ async def stop_and_finish_with_queue(now: Round) -> str:
         await lane.start(now.next_id, "say go on")
     assert (await lane.over(later)).state == COMPLETED
     return "finish" if turn.state == COMPLETED else "Stop"
+
+
+async def stop_unless_over(lane: Lane, turn_id: str) -> session_pb2.Command | None:
+    """The command of a Stop; None when another turn is in progress already."""
+    try:
+        return await lane.stop(turn_id)
+    except MoorageError as error:
+        if error.reason_name != "TURN_MISMATCH":
+            raise
+        return None
 
 
 async def is_queued(lane: Lane, turn_id: str) -> bool:
