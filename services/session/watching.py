@@ -127,14 +127,14 @@ class Watching:
                     after_seq, spoke = record.seq, self._clock.boottime()
                 # A turn that waits in the queue is not to be looked for among all records each time.
                 looked = after_seq if page.records else page.head_seq
-                subscription.seen = page.head_seq
+                subscription.seen = max(subscription.seen, page.head_seq)
                 caught_up = not page.records or after_seq >= page.head_seq
                 if caught_up and not self._hub.closed:
                     await subscription.bell.wait(spoke + self._heartbeat - self._clock.boottime())
                 if self._hub.closed:
                     raise ShuttingDown(last_seq=after_seq)
                 if self._clock.boottime() - spoke >= self._heartbeat:
-                    yield Heartbeat(page.head_seq, self._clock.now())
+                    yield Heartbeat(subscription.seen, self._clock.now())
                     spoke = self._clock.boottime()
                 page = await self._next(key, looked, turn_id, subscription)
 
@@ -146,4 +146,5 @@ class Watching:
         except Unavailable:
             await self._clock.sleep(_RETRY)
             subscription.bell.ring()
-            return RecordPage((), subscription.seen)
+            # Nothing was read, so nothing is passed over either.
+            return RecordPage((), after_seq)

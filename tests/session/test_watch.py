@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from services.common.clock import ManualClock
 from services.common.database import Database
-from services.common.errors import ShuttingDown
+from services.common.errors import DependencyUnavailable, ShuttingDown
 from services.common.settings import DatabaseSettings
-from services.session.records import CursorOutOfRange, Heartbeat, Record
+from services.session.records import CursorOutOfRange, Heartbeat, Record, RecordPage
 from services.session.sessions import SessionNotFound
+from services.session.store.records import RecordStore
 from services.session.turns import Turn, TurnNotFound, TurnState
 from services.session.watching import Watching
 from tests.conditions import eventually
@@ -235,6 +238,24 @@ async def test_a_slow_watcher_holds_up_nobody_and_misses_nothing(desk: Desk, wat
         await eventually(lambda: len(quick.seqs) == 803)
     rest = await take(slow, lambda part: part[-1].kind == "turn_ended")
     assert [first, *rest] == quick.seen
+
+
+async def test_an_outage_while_a_watch_is_behind_skips_nothing(
+    desk: Desk, watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = await desk.begun()
+    await write(holder, 800)
+    read, reads = RecordStore.page, itertools.count()
+
+    async def cut(*args: Any, **options: Any) -> RecordPage:
+        if next(reads) % 2:
+            raise DependencyUnavailable(dependency="database", cause="the connection was lost")
+        return await read(*args, **options)
+
+    monkeypatch.setattr(RecordStore, "page", cut)
+    events = watching.watch_session("default", "s1", 0)
+    seen = await take(events, lambda part: part[-1].kind == "turn_ended")
+    assert [record.seq for record in seen] == list(range(1, 804))
 
 
 async def test_a_watched_turn_ends_with_itself(desk: Desk, watching: Watching) -> None:
