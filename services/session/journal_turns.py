@@ -76,6 +76,8 @@ class JournalTurn:
     admit_time: datetime | None
     pending: list[str]
     place: QueuePlace | None = None
+    # Only where it is stored in this very transaction.
+    prompt: bytes | None = None
 
     @property
     def stopping(self) -> bool:

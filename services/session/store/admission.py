@@ -15,14 +15,20 @@ async def tell_admissions(connection: Connection, journal: SessionJournal) -> di
     """Add the records of those that take the slot now, their users' messages; the seq of each."""
     first_seqs = {}
     for turn_id in journal.admitted:
-        prompt = await connection.fetchval(
-            "SELECT prompt FROM session.turns WHERE project = $1 AND session_id = $2 AND turn_id = $3",
-            *journal.key,
-            turn_id,
-        )
-        body = records.user_message(prompt)
+        body = records.user_message(await _prompt_of(connection, journal, turn_id))
         first_seqs[turn_id] = journal.add_own(turn_id, RecordKind.USER_MESSAGE, body)
     return first_seqs
+
+
+async def _prompt_of(connection: Connection, journal: SessionJournal, turn_id: str) -> bytes:
+    if (known := journal.turns[turn_id].prompt) is not None:
+        return known
+    prompt: bytes = await connection.fetchval(
+        "SELECT prompt FROM session.turns WHERE project = $1 AND session_id = $2 AND turn_id = $3",
+        *journal.key,
+        turn_id,
+    )
+    return prompt
 
 
 async def save_admission(

@@ -92,8 +92,7 @@ async def save_journals(
     claims: list[Claim] = []
     changed = [journal for journal in journals if journal.changed]
     first_seqs = {journal.key: await tell_admissions(connection, journal) for journal in changed}
-    await _insert_records(connection, changed)
-    await _save_sessions(connection, [journal for journal in changed if journal.records or journal.raised])
+    await _save_transcripts(connection, [journal for journal in changed if journal.records or journal.raised])
     await _save_growth(connection, changed)
     for journal in changed:
         await save_questions(connection, journal)
@@ -144,16 +143,23 @@ async def _read_turns(
         journals[SessionKey(row["project"], row["session_id"])].turns[row["turn_id"]] = _turn_of(row)
 
 
-async def _insert_records(connection: Connection, journals: Sequence[SessionJournal]) -> None:
-    added = [(journal.key, record) for journal in journals for record in journal.records]
-    if not added:
+async def _save_transcripts(connection: Connection, journals: Sequence[SessionJournal]) -> None:
+    """New records, and with them numbers and tokens of their sessions: one statement, one round trip."""
+    if not journals:
         return
+    added = [(journal.key, record) for journal in journals for record in journal.records]
     await connection.execute(
         """
-        INSERT INTO session.records
-            (project, session_id, seq, turn_id, turn_seq, record_id, kind, body, body_hash)
-        SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[],
-                             $6::text[], $7::text[], $8::bytea[], $9::bytea[])
+        WITH added AS (
+            INSERT INTO session.records
+                (project, session_id, seq, turn_id, turn_seq, record_id, kind, body, body_hash)
+            SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[],
+                                 $6::text[], $7::text[], $8::bytea[], $9::bytea[])
+        )
+        UPDATE session.sessions AS session SET head_seq = grown.head_seq, token = grown.token
+        FROM unnest($10::text[], $11::text[], $12::bigint[], $13::bigint[])
+          AS grown (project, session_id, head_seq, token)
+        WHERE session.project = grown.project AND session.session_id = grown.session_id
         """,
         [key.project for key, _ in added],
         [key.session_id for key, _ in added],
@@ -164,19 +170,6 @@ async def _insert_records(connection: Connection, journals: Sequence[SessionJour
         [record.kind for _, record in added],
         [record.body for _, record in added],
         [record.body_hash for _, record in added],
-    )
-
-
-async def _save_sessions(connection: Connection, journals: Sequence[SessionJournal]) -> None:
-    if not journals:
-        return
-    await connection.execute(
-        """
-        UPDATE session.sessions AS session SET head_seq = grown.head_seq, token = grown.token
-        FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])
-          AS grown (project, session_id, head_seq, token)
-        WHERE session.project = grown.project AND session.session_id = grown.session_id
-        """,
         [journal.key.project for journal in journals],
         [journal.key.session_id for journal in journals],
         [journal.head_seq for journal in journals],

@@ -71,7 +71,7 @@ class StartStore:
         place = queue.new_place(journal.queue, interrupt=interrupts)
         journal.expire_queue()
         await _insert(write.connection, draft, place, self._bounds)
-        turn = _new_turn(draft.turn_id, place)
+        turn = _new_turn(draft, place)
         journal.turns[draft.turn_id] = turn
         if busy is None:
             journal.admit(turn)
@@ -92,9 +92,9 @@ def _stop_of(draft: NewTurn) -> StopDraft:
     )
 
 
-def _new_turn(turn_id: str, place: QueuePlace) -> JournalTurn:
+def _new_turn(draft: NewTurn, place: QueuePlace) -> JournalTurn:
     return JournalTurn(
-        turn_id=turn_id,
+        turn_id=draft.turn_id,
         state=TurnState.QUEUED,
         end_reason=None,
         phase=None,
@@ -107,6 +107,7 @@ def _new_turn(turn_id: str, place: QueuePlace) -> JournalTurn:
         admit_time=None,
         pending=[],
         place=place,
+        prompt=draft.prompt,
     )
 
 
