@@ -71,6 +71,12 @@ class JournalBetween(JournalServiceServicer):
         response: journal_pb2.ListHistoryResponse = await self._pass("ListHistory", request, context)
         return response
 
+    async def ClaimSession(
+        self, request: journal_pb2.ClaimSessionRequest, context: Context
+    ) -> journal_pb2.ClaimSessionResponse:
+        response: journal_pb2.ClaimSessionResponse = await self._pass("ClaimSession", request, context)
+        return response
+
     async def FinishTurn(
         self, request: journal_pb2.FinishTurnRequest, context: Context
     ) -> journal_pb2.FinishTurnResponse:

@@ -154,6 +154,8 @@ def _lease(lease: Lease) -> lease_pb2.Lease:
         live=lease.live,
     )
     message.ttl.FromTimedelta(lease.ttl)
+    if lease.replaced_expire_time is not None:
+        message.replaced_expire_time.CopyFrom(timestamp(lease.replaced_expire_time))
     return message
 
 

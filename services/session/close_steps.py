@@ -25,6 +25,8 @@ from services.session.requests import RequestKey
 from services.session.sessions import RetentionPolicy
 from services.session.store.stopping import StopStore
 from services.session.store.views import ViewStore
+from services.session.taking import Taker
+from services.session.targets import Target
 from services.session.turns import EndReason, Turn
 
 # A turn that is being stopped, and a directory that is being removed, are looked at so often.
@@ -44,6 +46,7 @@ class CloseSteps:
     leases: Leases
     runners: Runners
     workspaces: Workspaces
+    taker: Taker
     clock: Clock
     stopping: Callable[[], None]
 
@@ -83,6 +86,14 @@ class CloseSteps:
         lease = await self.leases.get(claim.key.resource, timeout=_ANSWER)
         if lease is not None and lease.live:
             raise NotYet(f"{_who(lease)} holds the session")
+        if lease is not None and self.taker.may_live(lease):
+            await self._fence(claim)
+
+    async def _fence(self, claim: CloseClaim) -> None:
+        """Whoever took the session from a holder may have died before it raised the fence."""
+        target = Target(key=claim.key, workspace_id=claim.workspace_id)
+        if not await self.taker.take(target, EndReason.TAKEN_OVER, name="close"):
+            raise NotYet("somebody else has taken the session", _LOOK)
 
     async def _order_end(self, claim: CloseClaim, driver: lease_pb2.Lease) -> None:
         try:

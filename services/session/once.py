@@ -8,7 +8,8 @@ from typing import Final
 
 from services.common.loops import Failures
 
-_CONCURRENT: Final = 16
+# What waits for a workspace that does not answer costs nothing, and must not keep others waiting.
+_CONCURRENT: Final = 512
 
 
 class OncePerKey:

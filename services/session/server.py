@@ -203,7 +203,7 @@ def build(settings: SessionSettings) -> SessionReplica:
     closes = CloseStore(database, writer)
     closer = Closer(
         closes,
-        CloseSteps(views, stops, leases, runners, workspaces, clock, stopping=delivery.wake),
+        CloseSteps(views, stops, leases, runners, workspaces, taker, clock, stopping=delivery.wake),
         clock,
         changed=watching.changed,
     )

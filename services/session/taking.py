@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from moorage.common.v1.grant_pb2 import Grant
+from moorage.owner.v1 import lease_pb2
 
 from services.common.clock import Clock
 from services.common.errors import DependencyUnavailable, MoorageError
@@ -21,6 +24,8 @@ from services.session.turns import EndReason
 
 _LABELS: Final = {"role": "service"}
 _AGAIN: Final = 0.5
+# So many at once ask owner or write; workspaces are waited for beside that.
+_BUSY: Final = 16
 _SHORTEST: Final = 0.1
 
 _log: Final = get_logger(__name__)
@@ -56,6 +61,7 @@ class Taker:
         self._lease_ttl = lease_ttl
         self._fence_timeout = fence_timeout
         self._max_clock_skew = max_clock_skew
+        self._room = asyncio.Semaphore(_BUSY)
 
     async def take(
         self, target: Target, reason: EndReason | None, *, name: str, replacing: int | None = None
@@ -68,13 +74,20 @@ class Taker:
         """
         await failpoint(f"session.{name}.before_acquire", target.turn_id)
         try:
-            lease = await self._loop.acquire(
-                target.key.resource, ttl=self._lease_ttl, labels=_LABELS, takeover_token=replacing
-            )
+            async with self._room:
+                lease = await self._loop.acquire(
+                    target.key.resource, ttl=self._lease_ttl, labels=_LABELS, takeover_token=replacing
+                )
         except (LeaseHeld, LeaseStale):
             return False
         await self._end(target, reason, lease, name)
         return True
+
+    def may_live(self, lease: lease_pb2.Lease) -> bool:
+        """Whether a holder that was taken over may believe in its grant, its taker gone before the fence."""
+        return lease.HasField("replaced_expire_time") and (
+            self._left(lease.replaced_expire_time.ToDatetime(tzinfo=UTC)) > 0.0
+        )
 
     async def _end(self, target: Target, reason: EndReason | None, lease: HeldLease, name: str) -> None:
         fenced = False
@@ -83,7 +96,8 @@ class Taker:
             await self._fence(target, lease)
             fenced = True
             await failpoint(f"session.{name}.after_fence", target.turn_id)
-            await self._journal.show(target.key, lease.grant, reason)
+            async with self._room:
+                await self._journal.show(target.key, lease.grant, reason)
             await failpoint(f"session.{name}.before_release", target.turn_id)
         finally:
             if fenced:
@@ -118,7 +132,8 @@ class Taker:
 
     def _replaced_for(self, lease: HeldLease) -> float:
         """Seconds for which a holder that was taken over may still believe in its grant."""
-        if lease.replaced_expire_time is None:
-            return 0.0
-        left = (lease.replaced_expire_time - self._clock.now()).total_seconds()
-        return left + self._max_clock_skew if left > -self._max_clock_skew else 0.0
+        return self._left(lease.replaced_expire_time) if lease.replaced_expire_time else 0.0
+
+    def _left(self, replaced_until: datetime) -> float:
+        left = (replaced_until - self._clock.now()).total_seconds()
+        return max(left + self._max_clock_skew, 0.0)

@@ -80,6 +80,7 @@ class Calls:
             f"{WORKSPACE}.Exec": self.exec,
             f"{WORKSPACE}.WriteFile": self.write,
             f"{JOURNAL}.FinishTurn": self.finish,
+            f"{JOURNAL}.ClaimSession": self.claim_session,
         }
 
     async def claim(self, grant: Grant | None) -> str:
@@ -139,6 +140,11 @@ class Calls:
             **ATTEMPT,
         )
         return await refusal(self._journal.FinishTurn(request))
+
+    async def claim_session(self, grant: Grant | None) -> str:
+        return await refusal(
+            self._journal.ClaimSession(journal_pb2.ClaimSessionRequest(grant=grant, **SESSION))
+        )
 
 
 async def refusal(call: Awaitable[object]) -> str:

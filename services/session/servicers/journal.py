@@ -20,6 +20,7 @@ from services.session.calls import AppendCall, Begun, TurnCall
 from services.session.servicers.writes import (
     append_call,
     begin_call,
+    claimed_session,
     finish_call,
     history_call,
     open_call,
@@ -29,6 +30,7 @@ from services.session.store.history import HistoryStore
 from services.session.store.interactions import InteractionStore
 from services.session.store.journal import JournalStore
 from services.session.store.turns import TurnStore
+from services.session.turns import EndReason
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -114,6 +116,15 @@ class JournalServicer(JournalServiceServicer):
         await self._journal.finish_turn(call)
         stored = await self._turns.get(*turn.key, turn.turn_id)
         return journal_pb2.FinishTurnResponse(turn=convert.turn(stored))
+
+    async def ClaimSession(
+        self, request: journal_pb2.ClaimSessionRequest, context: Context
+    ) -> journal_pb2.ClaimSessionResponse:
+        """See the contract."""
+        key = claimed_session(request)
+        logs.bind(project=key.project, session=key.session_id)
+        await self._journal.show(key, request.grant, EndReason.TAKEN_OVER)
+        return journal_pb2.ClaimSessionResponse()
 
     async def AppendRecords(
         self, request_iterator: AsyncIterator[journal_pb2.AppendRecordsRequest], context: Context

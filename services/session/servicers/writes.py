@@ -104,6 +104,11 @@ def history_call(request: journal_pb2.ListHistoryRequest) -> HistoryCall:
     )
 
 
+def claimed_session(request: journal_pb2.ClaimSessionRequest) -> SessionKey:
+    """ClaimSession; the grant is judged later."""
+    return SessionKey(check_project(request.project), check_id("session_id", request.session_id))
+
+
 def finish_call(request: journal_pb2.FinishTurnRequest) -> FinishCall:
     """FinishTurn."""
     call = turn_call(request)

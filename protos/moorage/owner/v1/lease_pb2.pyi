@@ -89,6 +89,7 @@ class Lease(_message.Message):
     ENDPOINT_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
+    REPLACED_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     resource: _builtins.str
     """E.g. `projects/{project}/sessions/{session}`."""
     holder: _builtins.str
@@ -115,6 +116,12 @@ class Lease(_message.Message):
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """`role` is `runner`, `service` or `operator`; others are the holder's."""
 
+    @_builtins.property
+    def replaced_expire_time(self) -> _timestamp_pb2.Timestamp:
+        """Until when a holder that a takeover replaced may believe in its grant, whoever has the
+        lease by now; may have passed. Unset when nobody was replaced.
+        """
+
     def __init__(
         self,
         *,
@@ -127,10 +134,11 @@ class Lease(_message.Message):
         endpoint: _builtins.str = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         live: _builtins.bool = ...,
+        replaced_expire_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acquire_time", b"acquire_time", "expire_time", b"expire_time", "ttl", b"ttl"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acquire_time", b"acquire_time", "expire_time", b"expire_time", "replaced_expire_time", b"replaced_expire_time", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquire_time", b"acquire_time", "endpoint", b"endpoint", "expire_time", b"expire_time", "holder", b"holder", "labels", b"labels", "live", b"live", "resource", b"resource", "token", b"token", "ttl", b"ttl"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquire_time", b"acquire_time", "endpoint", b"endpoint", "expire_time", b"expire_time", "holder", b"holder", "labels", b"labels", "live", b"live", "replaced_expire_time", b"replaced_expire_time", "resource", b"resource", "token", b"token", "ttl", b"ttl"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -75,6 +75,11 @@ class JournalServiceStub:
                 request_serializer=moorage_dot_session_dot_v1_dot_journal__pb2.FinishTurnRequest.SerializeToString,
                 response_deserializer=moorage_dot_session_dot_v1_dot_journal__pb2.FinishTurnResponse.FromString,
                 _registered_method=True)
+        self.ClaimSession = channel.unary_unary(
+                '/moorage.session.v1.JournalService/ClaimSession',
+                request_serializer=moorage_dot_session_dot_v1_dot_journal__pb2.ClaimSessionRequest.SerializeToString,
+                response_deserializer=moorage_dot_session_dot_v1_dot_journal__pb2.ClaimSessionResponse.FromString,
+                _registered_method=True)
 
 
 class JournalServiceServicer:
@@ -149,6 +154,16 @@ class JournalServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ClaimSession(self, request, context):
+        """Shows a grant and writes nothing else, for whoever takes a session from its holder, after
+        ClaimWorkspace: what lower tokens began ends LOST / TAKEN_OVER, and they write and begin
+        nothing more. Where nothing is begun, and when it is repeated, it ends nothing. No errors
+        but those of all RPCs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JournalServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -181,6 +196,11 @@ def add_JournalServiceServicer_to_server(servicer, server):
                     servicer.FinishTurn,
                     request_deserializer=moorage_dot_session_dot_v1_dot_journal__pb2.FinishTurnRequest.FromString,
                     response_serializer=moorage_dot_session_dot_v1_dot_journal__pb2.FinishTurnResponse.SerializeToString,
+            ),
+            'ClaimSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClaimSession,
+                    request_deserializer=moorage_dot_session_dot_v1_dot_journal__pb2.ClaimSessionRequest.FromString,
+                    response_serializer=moorage_dot_session_dot_v1_dot_journal__pb2.ClaimSessionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -356,6 +376,33 @@ class JournalService:
             '/moorage.session.v1.JournalService/FinishTurn',
             moorage_dot_session_dot_v1_dot_journal__pb2.FinishTurnRequest.SerializeToString,
             moorage_dot_session_dot_v1_dot_journal__pb2.FinishTurnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClaimSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.session.v1.JournalService/ClaimSession',
+            moorage_dot_session_dot_v1_dot_journal__pb2.ClaimSessionRequest.SerializeToString,
+            moorage_dot_session_dot_v1_dot_journal__pb2.ClaimSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -78,6 +78,12 @@ class JournalServiceStub:
     the first time. FAILED_PRECONDITION / RECORDS_MISSING, TURN_NOT_BEGUN, TURN_ENDED;
     ABORTED / TURN_ALREADY_BEGUN for another attempt.
     """
+    ClaimSession: _grpc.UnaryUnaryMultiCallable[_journal_pb2.ClaimSessionRequest, _journal_pb2.ClaimSessionResponse]
+    """Shows a grant and writes nothing else, for whoever takes a session from its holder, after
+    ClaimWorkspace: what lower tokens began ends LOST / TAKEN_OVER, and they write and begin
+    nothing more. Where nothing is begun, and when it is repeated, it ends nothing. No errors
+    but those of all RPCs.
+    """
 
 @_typing.type_check_only
 class JournalServiceAsyncStub(JournalServiceStub):
@@ -128,6 +134,12 @@ class JournalServiceAsyncStub(JournalServiceStub):
     """Ends a turn: the only settlement. Repeated with the same attempt it is answered as
     the first time. FAILED_PRECONDITION / RECORDS_MISSING, TURN_NOT_BEGUN, TURN_ENDED;
     ABORTED / TURN_ALREADY_BEGUN for another attempt.
+    """
+    ClaimSession: _aio.UnaryUnaryMultiCallable[_journal_pb2.ClaimSessionRequest, _journal_pb2.ClaimSessionResponse]  # type: ignore[assignment]
+    """Shows a grant and writes nothing else, for whoever takes a session from its holder, after
+    ClaimWorkspace: what lower tokens began ends LOST / TAKEN_OVER, and they write and begin
+    nothing more. Where nothing is begun, and when it is repeated, it ends nothing. No errors
+    but those of all RPCs.
     """
 
 class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -212,6 +224,18 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
         """Ends a turn: the only settlement. Repeated with the same attempt it is answered as
         the first time. FAILED_PRECONDITION / RECORDS_MISSING, TURN_NOT_BEGUN, TURN_ENDED;
         ABORTED / TURN_ALREADY_BEGUN for another attempt.
+        """
+
+    @_abc_1.abstractmethod
+    def ClaimSession(
+        self,
+        request: _journal_pb2.ClaimSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_journal_pb2.ClaimSessionResponse, _abc.Awaitable[_journal_pb2.ClaimSessionResponse]]:
+        """Shows a grant and writes nothing else, for whoever takes a session from its holder, after
+        ClaimWorkspace: what lower tokens began ends LOST / TAKEN_OVER, and they write and begin
+        nothing more. Where nothing is begun, and when it is repeated, it ends nothing. No errors
+        but those of all RPCs.
         """
 
 def add_JournalServiceServicer_to_server(servicer: JournalServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
