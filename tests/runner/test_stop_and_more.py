@@ -108,7 +108,9 @@ async def test_while_it_is_carried_out(
     method: str,
     after: str,
 ) -> None:
-    runner = await stack.add_runner(journal_address=between.endpoint, **QUICK)
+    # The ladder is not to be quicker than the renewal that tells of the loss.
+    patience = {"cancel_timeout": 30.0} if fault is lease_is_lost else {}
+    runner = await stack.add_runner(journal_address=between.endpoint, **QUICK | patience)
     await talks.create("s")
     # Hangs, so that nothing but the fault or the ladder ends it.
     await talks.start("s", "t", "who are you\nhang")
