@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -22,23 +21,21 @@ from tests.conditions import eventually
 from tests.processes import is_alive
 from tests.runner.remains import marked
 from tests.runner.talks import Talks, kinds_of, text_of
+from tests.system.repeating import FAULTS, SEED
 from tests.system.whole import Whole
-from tests.system.witness import Witness, witnessed
+from tests.system.witness import Witness, at_last, witnessed
 
 # Processes take their time to start on a busy machine.
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
 
-ROUNDS = 2 * int(os.environ.get("FAULTS", "1"))
-SEED = os.environ.get("FAULT_SEED", "moorage")
 NUMBERS = 2000
 PATIENCE = 60.0
 WORK = f"count to {NUMBERS} into {{log}} every 0.0005"
 LEAVES_ONE = "run setsid sh -c 'echo $$ > {log}.child; exec sleep 600' & until test -s {log}.child; do sleep 0.01; done"
-# A workspace that is killed serves again when its lease has ended.
-FLAGS = {"workspace": ("--lease-ttl", "4"), "runner": ("--park-limit", "2", "--terminate-timeout", "0.5")}
+FLAGS = {"runner": ("--park-limit", "2", "--terminate-timeout", "0.5")}
 ENDED_BY_ITSELF = (turn_pb2.TURN_STATE_COMPLETED, turn_pb2.END_REASON_AGENT_ENDED)
 
-rounds = pytest.mark.parametrize("number", range(ROUNDS))
+rounds = pytest.mark.parametrize("number", range(2 * FAULTS))
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +61,13 @@ async def talks(whole: Whole) -> AsyncIterator[Talks]:
     """A client."""
     async with whole.talks() as talks:
         yield talks
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def short(whole: Whole) -> None:
+    """From here on the workspace has a short lease: killed, it serves again when that has ended."""
+    await whole.end("workspace")
+    await whole.start("workspace", "--lease-ttl", "2")
 
 
 @dataclass(frozen=True)
@@ -107,9 +111,9 @@ class Case:
 
     async def start(self, *before: str) -> None:
         """The turn, after these other commands to the agent."""
-        await self.talks.create(self.session_id)
+        await at_last(lambda: self.talks.create(self.session_id))
         prompt = "\n".join((*before, WORK)).format(log=self.log)
-        await self.talks.start(self.session_id, "t", prompt)
+        await at_last(lambda: self.talks.start(self.session_id, "t", prompt))
 
     async def over(
         self, witness: Witness
@@ -120,12 +124,12 @@ class Case:
         assert dict(enumerate(records, 1)) == witness.seen
         kinds = kinds_of(records)
         assert (kinds.count("turn_started"), kinds.count("turn_ended"), kinds[-1]) == (1, 1, "turn_ended")
-        turn = await self.talks.turn(self.session_id, "t")
+        turn = await at_last(lambda: self.talks.turn(self.session_id, "t"))
         assert turn.last_seq == records[-1].seq
         return turn.state, turn.end_reason
 
     async def records(self) -> list[Record]:
-        return await self.talks.records(self.session_id, "t")
+        return await at_last(lambda: self.talks.records(self.session_id, "t"))
 
     async def check_completed(self, witness: Witness) -> None:
         """Nothing is lost, nothing doubled."""
@@ -168,6 +172,7 @@ async def test_a_turn_completes_though_postgresql_is_started_again(
 
 
 @rounds
+@pytest.mark.usefixtures("short")
 async def test_a_killed_workspace_loses_its_turn_and_leaves_nothing(
     whole: Whole, talks: Talks, number: int
 ) -> None:
@@ -180,7 +185,7 @@ async def test_a_killed_workspace_loses_its_turn_and_leaves_nothing(
         child = int((whole.root / f"{case.log}.child").read_text())
         pids = deployed_with(child)
         await whole.kill("workspace")
-        await whole.start("workspace")
+        await whole.start("workspace", "--lease-ttl", "2")
         assert [pid for pid in pids if is_alive(pid)] == []
         assert len(pids) > 1
         assert await case.over(witness) == (turn_pb2.TURN_STATE_FAILED, turn_pb2.END_REASON_WORKSPACE_LOST)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import time
@@ -26,20 +25,17 @@ from tests.runner.parts import Stack
 from tests.runner.profiles import write_rogue, write_shell
 from tests.runner.talks import Talks, kinds_of
 from tests.system.owning import LEASE, Processes, Runners, logged, replaying
+from tests.system.repeating import SEED, rounds
 
 # Processes take their time to start on a busy machine.
 pytestmark = pytest.mark.timeout(180)
 
-FAULTS = int(os.environ.get("FAULTS", "1"))
-SEED = os.environ.get("FAULT_SEED", "moorage")
 COMPLETED, LOST = turn_pb2.TURN_STATE_COMPLETED, turn_pb2.TURN_STATE_LOST
 LOADED = turn_pb2.RESUME_KIND_LOADED
 DEMO = Path(__file__).parents[2] / "services" / "runner" / "agents" / "demo"
 LEAVES_ONE = "run setsid sh -c 'echo $$ > child; exec sleep 600' & until test -s child; do sleep 0.01; done"
 # An old grant is good for the verifiers' clocks all the time: only the stored tokens protect.
 NO_CLOCKS = {"session": {"max_clock_skew": 60.0}, "workspace": {"max_clock_skew": 60.0}}
-
-rounds = pytest.mark.parametrize("number", range(FAULTS))
 
 
 @pytest.fixture

@@ -17,9 +17,10 @@ from tests.conditions import eventually
 from tests.processes import is_alive
 from tests.runner.talks import Talks
 from tests.system.fleet import MARGIN, STOP_DEADLINE, Fleet, dead, pid_of, settled
+from tests.system.repeating import repeated
 
 # Processes take their time to start on a busy machine.
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), *repeated]
 
 WORK = "pid\ncount to 1000000 every 0.01"
 LONG = ("--lease-ttl", "60")
@@ -102,6 +103,31 @@ async def test_a_parked_runtime_of_a_hung_runner_does_not_keep_a_session_from_cl
         assert answer.session.state == session_pb2.SESSION_STATE_CLOSED
         assert not is_alive(pid)
         assert await fleet.endings() == [("t1", "COMPLETED", "AGENT_ENDED")]
+
+
+async def test_what_a_taker_left_that_died_before_its_fence_is_dead_when_the_session_is_closed(
+    fleet: Fleet,
+) -> None:
+    """The lease of the dead one has ended, and the grant of the holder before is good for long."""
+    async with fleet.talks() as talks:
+        runner = await fleet.start_runner("one", *LONG)
+        await talks.create("s")
+        await talks.run("s", "t1", "pid")
+        pid = await pid_of(talks)
+        runner.send(signal.SIGSTOP)
+        dying = fleet.gates.hold("session.takeover.after_acquire", "", "kill")
+        await talks.stub.CloseSession(session_pb2.CloseSessionRequest(session_id="s"), timeout=60)
+        assert await fleet.processes["session"].exit_code() == -signal.SIGKILL
+        await free(fleet)
+        assert is_alive(pid)
+        dying.release()
+        await fleet.start_session("session-other")
+    async with fleet.talks("session-other") as others:
+        request = session_pb2.CloseSessionRequest(session_id="s", wait=True)
+        answer = await others.stub.CloseSession(request, timeout=60)
+        assert answer.session.state == session_pb2.SESSION_STATE_CLOSED
+        assert not is_alive(pid)
+        assert not (await fleet.lease()).live
 
 
 @pytest.mark.parametrize(

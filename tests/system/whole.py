@@ -45,11 +45,12 @@ class Whole:
     async def __aexit__(self, *_: object) -> None:
         await self._running.aclose()
 
-    async def start(self, name: str) -> None:
-        """Return when it serves."""
+    async def start(self, name: str, *flags: str) -> None:
+        """Return when it serves; with `flags` besides its own."""
         self._starts += 1
         log = self._directory / f"{self._starts:03}.{name}.log"
-        process = ServiceProcess(name, log, *self._arguments(name), listen=self._addresses.get(name, FREE))
+        arguments = (*self._arguments(name), *flags)
+        process = ServiceProcess(name, log, *arguments, listen=self._addresses.get(name, FREE))
         self.processes[name] = await self._running.enter_async_context(process)
         await process.logged("registered" if name == "runner" else "ready")
         addresses = [event["endpoint"] for event in process.events("serving")]
@@ -61,6 +62,11 @@ class Whole:
         """SIGKILL; return when it is dead."""
         self.processes[name].send(signal.SIGKILL)
         assert await self.processes[name].exit_code() == -signal.SIGKILL
+
+    async def end(self, name: str) -> None:
+        """SIGTERM; return when it has ended in order."""
+        self.processes[name].send(signal.SIGTERM)
+        assert await self.processes[name].exit_code() == 0
 
     @contextlib.asynccontextmanager
     async def talks(self) -> AsyncIterator[Talks]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
 
 import grpc
 from moorage.common.v1.record_pb2 import Record
@@ -13,7 +14,22 @@ from moorage.session.v1 import session_pb2
 from tests.conditions import eventually
 from tests.runner.talks import Talks
 
+T = TypeVar("T")
+
+_PATIENCE = 30.0
 _PAUSE = 0.05
+
+
+async def at_last(call: Callable[[], Awaitable[T]]) -> T:
+    """What a call gives once no service it needs is away: it is repeated, as clients do it."""
+    async with asyncio.timeout(_PATIENCE):
+        while True:
+            try:
+                return await call()
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+            await asyncio.sleep(_PAUSE)
 
 
 class Witness:
