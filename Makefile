@@ -63,11 +63,13 @@ lock: setup ## resolve pyproject.toml into requirements.lock; ARGS=--upgrade for
 setup: ## make .venv hold what requirements.lock names; PYTHON=… chooses the interpreter
 	@sh tools/bootstrap.sh
 
+FAULTY := $(patsubst %,tests/system/test_%.py,ownership takeover crashes durability database_away)
+
 .PHONY: faults
-faults: setup ## run races (300 rounds) and faults of runners (FAULTS=10 each, from FAULT_SEED) for long
+faults: setup ## run races (300 rounds) and faults of processes (FAULTS=10 each, from FAULT_SEED) for long
 	@seed=$${FAULT_SEED:-$$(date +%s)}; echo "FAULT_SEED=$$seed"; FAULT_SEED=$$seed FAULTS=$${FAULTS:-10} \
 	RACES=$${RACES:-300} CUTS=200 RACE_ROUNDS=20 \
-	$(BIN)/pytest -n 0 -rP tests/races tests/system/test_ownership.py $(ARGS)
+	$(BIN)/pytest -n 0 -rP tests/races $(FAULTY) $(ARGS)
 
 .PHONY: bench
 bench: setup ## measure what things cost, against references; NAME=lease for one, ARGS="--json -" for programs
