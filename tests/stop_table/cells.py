@@ -24,6 +24,8 @@ from tests.stop_table.table import Line
 Act = Callable[[], Awaitable[None]]
 
 INTRODUCTION = f"who are you\nremember {SECRET}"
+_END = "runner.finish_turn.before"
+_BEGUN = (turn_pb2.TURN_STATE_RUNNING, turn_pb2.TURN_STATE_AWAITING_INPUT)
 _SETTLED = (session_pb2.COMMAND_STATE_APPLIED, session_pb2.COMMAND_STATE_OBSOLETE)
 _AT_THE_RUNNER = (session_pb2.COMMAND_STATE_CLAIMED, *_SETTLED)
 
@@ -69,7 +71,10 @@ class Cell:
 
     async def stop(self) -> Sequence[Answer]:
         """Order the Stop; return when its runner has it, or when it is settled."""
+        end = self._hold_end()
         answers = await self._column.order(self._stops)
+        if end is not None:
+            end.release()
         if not self._moment.is_killed:
             for command_id in {answer.command_id for answer in answers if answer.command_id}:
                 await self._command_is(command_id, _AT_THE_RUNNER)
@@ -90,6 +95,12 @@ class Cell:
         if self._column.afterwards is not None:
             answers = [*answers, *await self._column.afterwards(self._stops)]
         return await self._read(answers)
+
+    def _hold_end(self) -> Gate | None:
+        """Let no turn be over between two Stops of it."""
+        if self._moment.state not in _BEGUN or self._moment.gate == _END:
+            return None
+        return self._harbour.gates.hold(_END, self._names.turn)
 
     @property
     def _is_held(self) -> bool:
@@ -168,6 +179,9 @@ class Cell:
         await eventually(is_there, within=30, what=f"the Stop of {self._names.session} came so far")
 
     async def _read(self, answers: Sequence[Answer]) -> Line:
+        if self._is_held:
+            turn = await self._talks.turn(self._names.session, self._names.turn)
+            assert turn.state == turn_pb2.TURN_STATE_QUEUED
         resumed = await self._reading.next_turn()
         self._release()
         if self._moment.has_turn:
