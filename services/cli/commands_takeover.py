@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-import asyncio
-import secrets
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from moorage.common.v1 import turn_pb2
 from moorage.owner.v1 import lease_pb2
 from moorage.owner.v1.lease_pb2_grpc import LeaseServiceStub
 from moorage.session.v1 import session_pb2
+from moorage.session.v1.journal_pb2_grpc import JournalServiceStub
 
 from services.cli.app import Context, JsonOption, call
-from services.cli.commands_operate import OwnerOption
+from services.cli.commands_operate import OwnerOption, WorkspaceOption
 from services.cli.connection import Connection
 from services.cli.directory import find_session
 from services.cli.exits import Exit
-from services.cli.failures import CommandFailed
 from services.cli.operators import channel_to
+from services.cli.output import Output
+from services.cli.taking_over import NotTaken, Place, claim_session, fence, taken
 from services.cli.transcript import state_name
 
-# The shortest that there is: it is left to end, so that whoever comes next clears up first.
-_TTL = 2
-_PATIENCE = 60.0
-_LOOK = 0.2
+if TYPE_CHECKING:
+    from moorage.owner.v1.lease_pb2_grpc import LeaseServiceAsyncStub
+
 _BEGUN = (turn_pb2.TURN_STATE_RUNNING, turn_pb2.TURN_STATE_AWAITING_INPUT)
 
-
-class NotTaken(CommandFailed):
-    """There is nothing to take over, or it is somebody else's by now."""
+JournalOption = Annotated[
+    str,
+    typer.Option(
+        "--journal-address",
+        envvar="MOORAGE_JOURNAL_ADDRESS",
+        metavar="HOST:PORT",
+        help="The session service's port for runners. Default: that of the `up` around this directory.",
+    ),
+]
 
 
 def takeover(
@@ -42,6 +47,8 @@ def takeover(
         int, typer.Option(min=0, metavar="NUMBER", help="Only from the holder with this token.")
     ] = 0,
     owner: OwnerOption = "",
+    workspace: WorkspaceOption = "",
+    journal: JournalOption = "",
     _json: JsonOption = False,
 ) -> None:
     """Take a session from the runner that drives it; a turn that it has begun is LOST."""
@@ -49,58 +56,38 @@ def takeover(
 
     async def work(connection: Connection) -> Exit:
         wanted = session_id or (await find_session(connection, Path.cwd())).session_id
-        lease = await _take(owner, f"projects/{options.project}/sessions/{wanted}", token)
-        turn = await _ended(connection, wanted, lease.token)
-        if options.output.as_json:
-            options.output.document({"lease": _document(lease), "turn": turn.turn_id if turn else ""})
-        else:
-            options.output.line(f"token {lease.token} of {lease.holder} is good no more")
-            if turn is not None:
-                options.output.line(f"turn {turn.turn_id} is {state_name(turn.state)}")
+        async with (
+            channel_to("owner", owner) as leases,
+            channel_to("workspace", workspace) as instance,
+            channel_to("journal", journal) as written,
+        ):
+            stub = LeaseServiceStub(leases)
+            driver = await _driver(stub, f"projects/{options.project}/sessions/{wanted}", token)
+            session = await _session(connection, wanted)
+            place = Place(instance, options.project, session.workspace.workspace_id)
+            async with taken(stub, driver) as held:
+                # Without certainty that nothing lives the lease is left to end by itself.
+                await fence(place, held, options.output)
+                try:
+                    turn = (await _session(connection, wanted)).turn
+                    await claim_session(JournalServiceStub(written), held, options.project, wanted)
+                finally:
+                    await held.release()
+        lost = turn.state in _BEGUN and turn.metadata.token == driver.token
+        _tell(options.output, driver, await _turn(connection, wanted, turn.turn_id) if lost else None)
         return Exit.COMPLETED
 
     call(options, work)
 
 
-async def _take(owner: str, resource: str, token: int) -> lease_pb2.Lease:
-    """Replace the holder; the lease that it had."""
-    async with channel_to("owner", owner) as channel:
-        stub = LeaseServiceStub(channel)
-        lease = (await stub.GetLease(lease_pb2.GetLeaseRequest(resource=resource))).lease
-        if not lease.live or lease.labels.get("role") != "runner":
-            raise NotTaken(f"no runner drives {resource}")
-        if token and lease.token != token:
-            raise NotTaken(f"{resource} is driven with token {lease.token} by {lease.holder}")
-        request = lease_pb2.AcquireLeaseRequest(
-            resource=resource,
-            holder=f"operator/{secrets.token_hex(8)}",
-            labels={"role": "operator"},
-            request_id=secrets.token_hex(8),
-            takeover_token=lease.token,
-        )
-        request.ttl.FromSeconds(_TTL)
-        await stub.AcquireLease(request)
+async def _driver(owner: LeaseServiceAsyncStub, resource: str, token: int) -> lease_pb2.Lease:
+    """The lease of the runner that is to be replaced. Raises NotTaken."""
+    lease = (await owner.GetLease(lease_pb2.GetLeaseRequest(resource=resource))).lease
+    if not lease.live or lease.labels.get("role") != "runner":
+        raise NotTaken(f"no runner drives {resource}")
+    if token and lease.token != token:
+        raise NotTaken(f"{resource} is driven with token {lease.token} by {lease.holder}")
     return lease
-
-
-async def _ended(connection: Connection, session_id: str, token: int) -> session_pb2.Turn | None:
-    """The turn that was begun with the token, once it has ended; None when there was none."""
-    turn = (await _session(connection, session_id)).turn
-    if turn.state not in _BEGUN or turn.metadata.token != token:
-        return None
-    request = session_pb2.GetTurnRequest(session_id=session_id, turn_id=turn.turn_id)
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            while not turn.HasField("end_time"):
-                await asyncio.sleep(_LOOK)
-                answer = await connection.sessions.GetTurn(request, metadata=connection.metadata)
-                turn = answer.turn
-    except TimeoutError:
-        raise NotTaken(
-            f"turn {turn.turn_id} has not ended within {_PATIENCE:g} s",
-            hint="`moorage session get` tells what is going on",
-        ) from None
-    return turn
 
 
 async def _session(connection: Connection, session_id: str) -> session_pb2.Session:
@@ -108,5 +95,17 @@ async def _session(connection: Connection, session_id: str) -> session_pb2.Sessi
     return (await connection.sessions.GetSession(request, metadata=connection.metadata)).session
 
 
-def _document(lease: lease_pb2.Lease) -> dict[str, object]:
-    return {"resource": lease.resource, "holder": lease.holder, "token": lease.token}
+async def _turn(connection: Connection, session_id: str, turn_id: str) -> session_pb2.Turn:
+    request = session_pb2.GetTurnRequest(session_id=session_id, turn_id=turn_id)
+    return (await connection.sessions.GetTurn(request, metadata=connection.metadata)).turn
+
+
+def _tell(output: Output, lease: lease_pb2.Lease, turn: session_pb2.Turn | None) -> None:
+    """Whose token is good no more, and which turn it had begun."""
+    if output.as_json:
+        replaced = {"resource": lease.resource, "holder": lease.holder, "token": lease.token}
+        output.document({"lease": replaced, "turn": turn.turn_id if turn else ""})
+        return
+    output.line(f"token {lease.token} of {lease.holder} is good no more")
+    if turn is not None:
+        output.line(f"turn {turn.turn_id} is {state_name(turn.state)}")

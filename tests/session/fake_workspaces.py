@@ -16,7 +16,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class FakeWorkspace:
-    """Raises each fence that it is asked for, unless it is `out_of_order` or `hangs`.
+    """Raises each fence that it is asked for, unless it is `out_of_order` or `hangs`, or of one that is `dead`.
 
     `claims` has workspace, token and the execs to keep of each ClaimWorkspace, `raised` those
     that it raised a fence for.
@@ -26,6 +26,7 @@ class FakeWorkspace:
         self.endpoint = ""
         self.out_of_order = False
         self.hangs = False
+        self.dead: set[str] = set()
         self.claims: list[tuple[str, int, str]] = []
         self.raised: list[str] = []
 
@@ -33,7 +34,7 @@ class FakeWorkspace:
         self, request: workspace_pb2.ClaimWorkspaceRequest, context: Context
     ) -> workspace_pb2.ClaimWorkspaceResponse:
         self.claims.append((request.workspace_id, decode(request.grant.payload).token, request.keep_exec_id))
-        if self.hangs:
+        if self.hangs or request.workspace_id in self.dead:
             await asyncio.Event().wait()
         if self.out_of_order:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "out of order")

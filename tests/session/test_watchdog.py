@@ -34,10 +34,15 @@ TTL = 2.0
 
 @contextlib.asynccontextmanager
 async def watching(
-    desk: Desk, owner: grpc.aio.Channel, workspace: FakeWorkspace, *, leases: grpc.aio.Channel | None = None
+    desk: Desk,
+    owner: grpc.aio.Channel,
+    workspace: FakeWorkspace,
+    *,
+    leases: grpc.aio.Channel | None = None,
+    fence_timeout: float = 1.0,
 ) -> AsyncIterator[tuple[Watchdog, LeaseLoop]]:
     """A replica's watchdog at work; `leases` is where it reads them."""
-    async with taking(desk, owner, workspace) as (taker, loop):
+    async with taking(desk, owner, workspace, fence_timeout=fence_timeout) as (taker, loop):
         watchdog = Watchdog(
             DispatchStore(desk.database), Leases(leases or owner), taker, SystemClock(), interval=2.0
         )
@@ -206,6 +211,24 @@ async def test_a_workspace_that_cannot_be_asked_does_not_keep_a_turn_whose_lease
         await eventually(lambda: is_over(leased_desk, "s2"))
     assert not workspace.raised
     assert (await leased_desk.read_turn()).end_reason is EndReason.LEASE_LOST
+
+
+async def test_many_turns_of_a_dead_workspace_do_not_hold_up_those_of_another(
+    leased_desk: Desk, owner: grpc.aio.Channel, taker: Taker, workspace: FakeWorkspace
+) -> None:
+    sessions = [f"dead{number}" for number in range(40)]
+    workspace.dead = {f"ws_{session_id}" for session_id in sessions}
+    for session_id in sessions:
+        await begun(leased_desk, taker, session_id)
+    async with watching(leased_desk, owner, workspace, fence_timeout=30.0):
+        await eventually(lambda: workspace.dead == {name for name, *_ in workspace.claims})
+        _, lease = await begun(leased_desk, taker)
+        await eventually(lambda: is_over(leased_desk))
+        assert not await is_over(leased_desk, sessions[0])
+    turn = await leased_desk.read_turn()
+    assert turn.end_time is not None
+    assert turn.end_time - end_of(lease) < timedelta(seconds=3)
+    assert workspace.raised == ["ws_s1"]
 
 
 async def test_a_turn_whose_session_an_operator_took_says_so(

@@ -27,7 +27,7 @@ STOP_DEADLINE = 2.0
 PATIENCE = 2.0
 MARGIN = 1.0
 _SESSION = (
-    *("--stop-budget", "0.5", "--stop-kill-after", "0.5", "--stop-margin", str(STOP_DEADLINE - 1.0)),
+    *("--stop-budget", "0.5", "--stop-kill-after", "0.5"),
     *("--admitted-patience", str(PATIENCE), "--close-patience", str(PATIENCE)),
     *("--overrun-margin", str(MARGIN), "--sweep-interval", "0.5", "--watchdog-interval", "0.5"),
     *("--service-lease", "3", "--fence-timeout", "1", "--shutdown-grace", "0.2"),
@@ -41,6 +41,7 @@ class Fleet:
 
     database_url: str
     directory: Path
+    stop_deadline: float = STOP_DEADLINE
     processes: dict[str, ServiceProcess] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -93,7 +94,7 @@ class Fleet:
             name,
             *("--database-url", self.database_url, "--journal-listen", journal),
             *("--owner-address", self.stack.owner.endpoint, "--workspace-address", self.workspace_address),
-            *_SESSION,
+            *("--stop-margin", str(self.stop_deadline - 1.0), *_SESSION),
             listen=listen,
         )
         await eventually(lambda: len(process.events("ready")) > before, within=60, what=f"{name} is ready")
