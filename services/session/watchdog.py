@@ -60,7 +60,7 @@ class Watchdog:
         await self._taker.take(turn, await self._reason(turn), name="watchdog")
 
     async def _reason(self, turn: BegunTurn) -> EndReason:
-        """Why the holder is gone: an operator took the session from it, or it just stopped renewing."""
+        """Why the holder is gone: an operator who got no further took its lease, or it just stopped renewing."""
         last = await self._leases.get(turn.key.resource)
         by_operator = last is not None and last.labels.get("role") == _OPERATOR
         return EndReason.TAKEN_OVER if by_operator else EndReason.LEASE_LOST

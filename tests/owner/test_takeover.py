@@ -118,6 +118,7 @@ async def test_who_follows_a_taker_hears_of_all_whom_it_replaced(
     await until_ended(connection, R)
     assert (await bob.acquire(R)).replaced_expire_time == held.expire_time
     await bob.release(R, 4)
+    assert (await bob.get(R)).replaced_expire_time == held.expire_time
     assert (await alice.acquire(R)).replaced_expire_time == held.expire_time
 
 
