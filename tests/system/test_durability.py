@@ -144,16 +144,18 @@ def numbers_in(text: str) -> list[int]:
 
 
 @rounds
-@pytest.mark.parametrize("name", ["session", "owner"])
-async def test_a_turn_completes_though_a_service_is_killed(
+@pytest.mark.parametrize("name", ["session", "owner", "session-owner"])
+async def test_a_turn_completes_though_services_are_killed(
     whole: Whole, talks: Talks, name: str, number: int
 ) -> None:
     case = Case(whole, talks, f"{name}-{number}")
     async with witnessed(talks, case.session_id) as witness:
         await case.start()
         await Moment.of(name, number).come(case)
-        await whole.kill(name)
-        await whole.start(name)
+        killed = name.split("-")
+        for each in killed:
+            await whole.kill(each)
+        await asyncio.gather(*map(whole.start, killed))
         await case.check_completed(witness)
 
 
