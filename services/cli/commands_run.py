@@ -22,8 +22,7 @@ from services.cli.directory import find_session, session_of
 from services.cli.exits import Exit, exit_of
 from services.cli.failures import CommandFailed
 from services.cli.options import (
-    Approval,
-    ApprovalOption,
+    ApprovalWishOption,
     IfBusy,
     IfBusyOption,
     OnInterrupt,
@@ -37,6 +36,7 @@ from services.cli.records import stored_records, watched_records
 from services.cli.stopping import settled, stop, told
 from services.cli.transcript import Transcript
 from services.cli.turns import TurnStream
+from services.cli.wishes import Wishes
 
 
 class AwaitsAnswer(CommandFailed):
@@ -56,7 +56,7 @@ def run(
     profile: Annotated[
         str, typer.Option(metavar="PROFILE", help="For a new session: the agent's profile.")
     ] = "",
-    approval: ApprovalOption = Approval.ask,
+    approval: ApprovalWishOption = None,
     model: ModelOption = "",
     mode: ModeOption = "",
     agent_option: AgentOptionOption = None,
@@ -69,10 +69,10 @@ def run(
     """Run one turn and stream it; the exit code says how it ended."""
     options: Context = context.obj
     words = _words(prompt, prompt_file)
-    agent = agent_of(profile, model, mode, agent_option, mcp)
+    wishes = Wishes(agent_of(profile, model, mode, agent_option, mcp), approval)
 
     async def work(connection: Connection) -> Exit:
-        session_id = session or await _own_session(connection, agent, approval)
+        session_id = await _session_for(connection, session, wishes)
         tree = await asyncio.to_thread(baselines.take, Path.cwd())
         stream = TurnStream(connection, session_id, words, Patience(options.output.hint), if_busy.message)
         baselines.keep(Path.cwd(), session_id, stream.turn_id, tree)
@@ -133,9 +133,17 @@ async def _turn(connection: Connection, session_id: str, turn_id: str) -> sessio
     return (await connection.sessions.GetTurn(request, metadata=connection.metadata)).turn
 
 
-async def _own_session(connection: Connection, agent: session_pb2.AgentSpec, approval: Approval) -> str:
-    found = await session_of(connection, Path.cwd(), agent=agent, approval_policy=approval.message)
-    return found.session_id
+async def _session_for(connection: Connection, named: str, wishes: Wishes) -> str:
+    """The named session, else the directory's. Raises OtherSession when it is not as it is wished."""
+    if not named:
+        own = await session_of(connection, Path.cwd(), agent=wishes.agent, approval_policy=wishes.policy)
+        wishes.check(own, f"`moorage session close {own.session_id}`, and `run` makes one that has it")
+        return own.session_id
+    if wishes:
+        request = session_pb2.GetSessionRequest(session_id=named)
+        answer = await connection.sessions.GetSession(request, metadata=connection.metadata)
+        wishes.check(answer.session, "`moorage session create` makes one that has it, for --session")
+    return named
 
 
 async def _follow(

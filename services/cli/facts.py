@@ -8,6 +8,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from moorage.session.v1 import session_pb2
 
 from services.cli.transcript import state_name
+from services.cli.wishes import policy_name
 
 
 def row_of(session: session_pb2.Session) -> tuple[str, ...]:
@@ -29,6 +30,9 @@ def of_session(session: session_pb2.Session) -> list[tuple[str, str]]:
         "state": _state(session),
         "created": local(session.create_time),
         "profile": session.agent.profile,
+        "model": session.agent.model,
+        "mode": session.agent.mode,
+        "approval": policy_name(session.approval_policy),
         "works in": session.binding.local.directory,
         "workspace": f"{workspace.workspace_id} {workspace.state} {workspace.state_reason}".strip(),
         "records": str(session.head_seq),

@@ -94,6 +94,13 @@ IfBusyOption = Annotated[
 ApprovalOption = Annotated[
     Approval, typer.Option(help="For a new session: what happens to the agent's questions.")
 ]
+ApprovalWishOption = Annotated[
+    Approval | None,
+    typer.Option(
+        "--approval", help="For a new session: what happens to the agent's questions. Default: ask."
+    ),
+]
+"""Where it matters whether it was given."""
 
 
 class OnInterrupt(StrEnum):

@@ -93,7 +93,7 @@ def test_a_subdirectory_has_a_session_of_its_own(here: Place) -> None:
 
 
 async def test_two_shells_at_once_share_the_new_session_and_one_turn_runs(here: Place) -> None:
-    shells = [here.start("run", GATE, "--json", "--approval", policy) for policy in ("allow", "deny")]
+    shells = [here.start("run", GATE, "--json", "--approval", "allow") for _ in range(2)]
     await eventually(lambda: any(shell.process.poll() is not None for shell in shells), within=50)
     (here.work / "go").touch()
     ends = [shell.ended() for shell in shells]
@@ -106,6 +106,57 @@ async def test_two_shells_at_once_share_the_new_session_and_one_turn_runs(here: 
     key = session_here(here)["labels"]["moorage.directory"]
     listed = here.moorage("session", "list", "--json", "--label", f"moorage.directory={key}")
     assert len(documents(listed.stdout)) == 1
+
+
+async def test_two_shells_at_once_that_wish_different_things_make_one_session_and_one_is_refused(
+    here: Place,
+) -> None:
+    shells = [here.start("run", "say hello", "--json", "--approval", policy) for policy in ("allow", "deny")]
+    ends = {policy: shell.ended() for policy, shell in zip(("allow", "deny"), shells, strict=True)}
+    assert sorted(code for code, _, _ in ends.values()) == [0, 2]
+    [has] = [policy for policy, (code, _, _) in ends.items() if not code]
+    assert session_here(here)["approvalPolicy"] == f"APPROVAL_POLICY_{has.upper()}"
+    [refusal] = [error_of(errors) for code, _, errors in ends.values() if code]
+    assert f"was made with {has}" in refusal["message"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "has"),
+    [
+        (["--approval", "deny"], "allow"),
+        (["--profile", "other"], "demo"),
+        (["--model", "large"], "none"),
+        (["--mode", "plan"], "none"),
+        (["--agent-option", "effort=high"], "none"),
+        (["--mcp", "files=/bin/files"], "none"),
+    ],
+)
+def test_a_session_is_not_used_as_if_it_were_another(here: Place, wish: list[str], has: str) -> None:
+    name = here.work.name[:60]
+    here.moorage("session", "create", name, "--approval", "allow", "--directory", ".")
+    refused = here.moorage("run", "--session", name, *wish, "run touch ran")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    error, hint = refused.stderr.splitlines()
+    assert error == f"error: {wish[0]}: session {name} was made with {has}, and keeps it"
+    assert "`moorage session create`" in hint
+    assert not (here.work / "ran").exists()
+
+
+def test_what_a_session_was_made_with_may_be_said_again(here: Place) -> None:
+    made = ("--approval", "allow", "--profile", "demo")
+    assert here.moorage("run", *made, "say first").returncode == 0
+    again = here.moorage("run", *made, "say again")
+    assert (again.returncode, again.stderr) == (0, "")
+    refused = here.moorage("run", "--approval", "deny", "say no")
+    assert refused.returncode == 2
+    session_id = session_here(here)["sessionId"]
+    assert f"`moorage session close {session_id}`" in refused.stderr
+    shown = here.moorage("session", "get").stdout
+    assert [line.split() for line in shown.splitlines() if line.startswith("approval")] == [
+        ["approval", "allow"]
+    ]
+    here.moorage("session", "close")
+    assert here.moorage("run", "--approval", "deny", "say yes").returncode == 0
 
 
 @pytest.mark.parametrize(
