@@ -21,7 +21,7 @@ from services.common.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.common.status import from_dependency
 from services.session.commands import StopClaim
 from services.session.interactions import AnswerClaim
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 
 if TYPE_CHECKING:
     from moorage.owner.v1.lease_pb2_grpc import LeaseServiceAsyncStub

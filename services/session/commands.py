@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from moorage.common.v1.errors_pb2 import ErrorReason
 
 from services.common.errors import FailedPrecondition, NotFound
-from services.session.endings import Ending
-from services.session.journal import SessionJournal, SessionKey
-from services.session.journal_turns import JournalTurn
+from services.session.journal.endings import Ending
+from services.session.journal.locked import JournalTurn
+from services.session.journal.rules import SessionJournal, SessionKey
 from services.session.turns import EndReason, TurnState
 
 

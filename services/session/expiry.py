@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from services.common.loops import Failures
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.store.interactions import InteractionStore
 from services.session.store.queue import QueueStore
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from moorage.common.v1.errors_pb2 import ErrorReason
 
 from services.common.errors import ResourceExhausted
-from services.session.journal_turns import JournalTurn, QueuePlace
+from services.session.journal.locked import JournalTurn, QueuePlace
 from services.session.turns import TurnState
 
 

@@ -13,8 +13,8 @@ from moorage.common.v1.errors_pb2 import ErrorReason
 
 from services.common.errors import InvalidArgument, OutOfRange
 from services.common.validation import check_size
-from services.session.endings import Ending
 from services.session.interactions import Settlement
+from services.session.journal.endings import Ending
 
 MAX_BODY: Final = 1024 * 1024
 

@@ -22,21 +22,25 @@ from services.common.serving import ServiceServer
 from services.fencing.keys import KeyCache
 from services.fencing.loop import LeaseLoop, mint_holder
 from services.fencing.verifier import GrantVerifier
-from services.session.answers import AnswerDelivery
-from services.session.appending import Appender
 from services.session.clients import Leases, Runners, Workspaces
-from services.session.close_steps import CloseSteps
-from services.session.closer import Closer
+from services.session.close.closer import Closer
+from services.session.close.steps import CloseSteps
 from services.session.config import SessionSettings
 from services.session.creation import Creation
-from services.session.delivery import StopDelivery
-from services.session.direct import stop_adapter
-from services.session.dispatch import Dispatcher
 from services.session.expiry import InteractionExpiry, QueueExpiry
+from services.session.journal.appending import Appender
 from services.session.limits import LimitDefaults
-from services.session.outbox import Claim
-from services.session.overdue import Overdue
+from services.session.outbox.answers import AnswerDelivery
+from services.session.outbox.delivery import StopDelivery
+from services.session.outbox.direct import stop_adapter
+from services.session.outbox.dispatch import Dispatcher
+from services.session.outbox.offers import Claim
 from services.session.queue import QueueBounds
+from services.session.recovery.overdue import Overdue
+from services.session.recovery.sweep import Sweep
+from services.session.recovery.takeover import Takeover
+from services.session.recovery.taking import Taker
+from services.session.recovery.watchdog import Watchdog
 from services.session.servicers.closing import CloseMethods
 from services.session.servicers.commands import CommandMethods
 from services.session.servicers.interactions import InteractionMethods
@@ -68,12 +72,8 @@ from services.session.store.turns import TurnStore
 from services.session.store.views import ViewStore
 from services.session.store.watch import WatchStore
 from services.session.store.writing import Writer
-from services.session.sweep import Sweep
-from services.session.takeover import Takeover
-from services.session.taking import Taker
 from services.session.upkeep import Upkeep
-from services.session.watchdog import Watchdog
-from services.session.watching import Watching
+from services.session.watch.watching import Watching
 
 NAME = "session"
 

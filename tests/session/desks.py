@@ -27,8 +27,8 @@ from services.common.status import from_rpc_error
 from services.fencing.grants import GrantClaims, GrantSigner
 from services.fencing.keys import KeySource
 from services.fencing.verifier import GrantVerifier
-from services.session.appending import Appender
-from services.session.journal import SessionKey
+from services.session.journal.appending import Appender
+from services.session.journal.rules import SessionKey
 from services.session.limits import LimitDefaults
 from services.session.records import Record
 from services.session.requests import RequestKey

@@ -5,7 +5,7 @@ from __future__ import annotations
 from moorage.common.v1 import record_pb2
 
 from services.session.interactions import Answer, Interaction
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.requests import RequestKey
 from tests.session.desks import Desk
 

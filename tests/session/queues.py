@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.requests import RequestKey
 from services.session.store.closing import CloseStore
 from services.session.store.queue import QueueStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.common.validation import mint_id
 from services.session.commands import Command, StopDraft
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.requests import RequestKey
 from services.session.store.commands import CommandStore
 from services.session.store.stopping import StopStore

@@ -14,7 +14,7 @@ from services.common.channels import Channels
 from services.common.clock import SystemClock
 from services.fencing.loop import LeaseLoop, mint_holder
 from services.session.clients import Workspaces
-from services.session.taking import Taker
+from services.session.recovery.taking import Taker
 from tests.session.desks import Desk, Holder
 from tests.session.fake_workspaces import FakeWorkspace
 from tests.session.leasing import Taker as LeaseTaker

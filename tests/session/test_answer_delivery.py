@@ -13,8 +13,8 @@ from moorage.runner.v1 import runner_pb2
 
 from services.common.channels import Channels, open_channel
 from services.common.clock import Clock, ManualClock, SystemClock
-from services.session.answers import AnswerDelivery
 from services.session.clients import Leases, Runners
+from services.session.outbox.answers import AnswerDelivery
 from services.session.store.answers import AnswerStore
 from tests.conditions import eventually
 from tests.databases import execute, fetch_value

@@ -12,7 +12,7 @@ from services.common.errors import InvalidArgument, MoorageError
 from services.common.settings import DatabaseSettings
 from services.session.expiry import InteractionExpiry
 from services.session.interactions import InteractionNotPending, InteractionState
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.requests import RequestIdReused
 from services.session.store.interactions import InteractionStore
 from services.session.turns import TurnState

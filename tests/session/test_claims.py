@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from services.common.clock import ManualClock
-from services.session.claims import ClaimLoop
+from services.session.outbox.claims import ClaimLoop
 from tests.conditions import eventually
 from tests.fakes import Gate
 

@@ -17,7 +17,7 @@ from moorage.session.v1 import session_pb2
 
 from services.common.channels import open_channel
 from services.common.errors import FailedPrecondition, InvalidArgument, NotFound
-from services.session import close_steps
+from services.session.close import steps as close_steps
 from tests.conditions import eventually
 from tests.fakes import Gate
 from tests.session.clients import Client

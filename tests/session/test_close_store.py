@@ -8,7 +8,7 @@ import pytest
 
 from services.common.database import Database
 from services.common.errors import FailedPrecondition
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.requests import RequestKey
 from services.session.sessions import Session, SessionNotFound, SessionState
 from services.session.store.closing import CloseStore

@@ -16,8 +16,8 @@ from services.common.channels import Channels, open_channel
 from services.common.clock import SystemClock
 from services.common.errors import MoorageError
 from services.session.clients import Leases, Runners
-from services.session.dispatch import Dispatcher
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
+from services.session.outbox.dispatch import Dispatcher
 from services.session.store.dispatch import DispatchStore
 from services.session.turns import EndReason, TurnState
 from tests.conditions import eventually

@@ -15,8 +15,8 @@ from moorage.runner.v1 import runner_pb2
 from services.common.channels import Channels, open_channel
 from services.common.clock import ManualClock
 from services.session.clients import Leases, Runners
-from services.session.dispatch import Dispatcher
-from services.session.outbox import Claim
+from services.session.outbox.dispatch import Dispatcher
+from services.session.outbox.offers import Claim
 from services.session.requests import RequestKey
 from services.session.store.dispatch import DispatchStore
 from services.session.store.writing import Writer

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from services.session.claims import back_off
-from services.session.outbox import Loads, candidates
+from services.session.outbox.claims import back_off
+from services.session.outbox.offers import Loads, candidates
 from services.session.runners import Runner
 
 ONE = Runner("one/1", "h:1", "default", 2, frozenset({"demo"}))

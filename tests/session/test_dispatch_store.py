@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from services.common.database import Database
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.store.dispatch import DispatchStore
 from tests.conditions import eventually
 from tests.databases import execute, fetch_value

@@ -15,7 +15,7 @@ from moorage.common.v1.grant_pb2 import Grant
 from services.common.clock import ManualClock
 from services.common.database import Database
 from services.common.errors import MoorageError
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.turns import EndReason, TurnState
 from tests.conditions import eventually
 from tests.session.desks import Desk, Holder, OwnKeys

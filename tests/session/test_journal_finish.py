@@ -10,9 +10,9 @@ from moorage.common.v1 import record_pb2, turn_pb2
 
 from services.common.errors import InvalidArgument, MoorageError
 from services.session import convert
-from services.session.endings import Ending, check_reported
-from services.session.journal import SessionKey
-from services.session.journal_turns import RecordsMissing
+from services.session.journal.endings import Ending, check_reported
+from services.session.journal.locked import RecordsMissing
+from services.session.journal.rules import SessionKey
 from services.session.turns import ENDINGS, EndReason, TurnState
 from tests.session.desks import Desk, message
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.common.errors import MoorageError
-from services.session.endings import Ending
-from services.session.journal import SessionJournal, SessionKey
-from services.session.journal_turns import Append, JournalTurn, RecordConflict, RecordGap
+from services.session.journal.endings import Ending
+from services.session.journal.locked import Append, JournalTurn, RecordConflict, RecordGap
+from services.session.journal.rules import SessionJournal, SessionKey
 from services.session.records import RecordKind, hash_of
 from services.session.turns import EndReason, TurnEnded, TurnState
 from tests.session import samples

@@ -8,7 +8,7 @@ import pytest
 from moorage.common.v1 import turn_pb2
 
 from services.session.commands import CommandOutcome
-from services.session.overdue import Overdue
+from services.session.recovery.overdue import Overdue
 from services.session.store.overdue import OverdueStore
 from services.session.store.stopping import StopStore
 from services.session.turns import EndReason, TurnState

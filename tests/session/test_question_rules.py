@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from moorage.common.v1 import record_pb2
 
 from services.common.errors import MoorageError
-from services.session.endings import Ending
 from services.session.interactions import InteractionState, Settlement, check_question
-from services.session.journal import SessionJournal, SessionKey
-from services.session.journal_turns import Append, JournalTurn
+from services.session.journal.endings import Ending
+from services.session.journal.locked import Append, JournalTurn
+from services.session.journal.rules import SessionJournal, SessionKey
 from services.session.records import RecordKind, hash_of
 from services.session.turns import EndReason, TurnState
 from tests.session import samples

@@ -10,7 +10,7 @@ from moorage.common.v1 import record_pb2
 from moorage.session.v1 import session_pb2
 
 from services.common.errors import AlreadyExists, NotFound
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.requests import RequestKey
 from services.session.standing import StandingAnswer
 from services.session.store.standing import StandingStore

@@ -11,7 +11,7 @@ from moorage.common.v1 import record_pb2, turn_pb2
 
 from services.common.errors import MoorageError
 from services.session.commands import Command
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.store.commands import CommandStore
 from services.session.turns import EndReason, TurnState
 from tests.databases import execute

@@ -16,9 +16,9 @@ from services.common.clock import ManualClock
 from services.common.validation import mint_id
 from services.session.clients import Leases, Runners
 from services.session.commands import CommandState, StopClaim, StopDraft
-from services.session.delivery import StopDelivery
-from services.session.direct import stop_adapter
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
+from services.session.outbox.delivery import StopDelivery
+from services.session.outbox.direct import stop_adapter
 from services.session.requests import RequestKey
 from services.session.store.delivery import DeliveryStore
 from services.session.store.stopping import StopStore

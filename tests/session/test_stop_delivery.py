@@ -18,8 +18,8 @@ from services.common.database import Database
 from services.common.errors import StartupRefused
 from services.session.clients import Leases, Runners
 from services.session.commands import CommandState, StopClaim
-from services.session.delivery import StopDelivery
-from services.session.direct import stop_adapter
+from services.session.outbox.delivery import StopDelivery
+from services.session.outbox.direct import stop_adapter
 from services.session.store.delivery import DeliveryStore
 from tests.conditions import eventually
 from tests.databases import execute, fetch_value

@@ -14,9 +14,9 @@ from moorage.runner.v1 import runner_pb2
 from services.common.channels import Channels
 from services.common.clock import SystemClock
 from services.session.clients import Leases, Runners
+from services.session.recovery.sweep import Sweep
 from services.session.store.dispatch import DispatchStore
 from services.session.store.takeover import TakeoverStore
-from services.session.sweep import Sweep
 from services.session.turns import EndReason, TurnState
 from tests.conditions import eventually
 from tests.session.desks import Desk, Holder

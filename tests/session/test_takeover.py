@@ -17,12 +17,12 @@ from services.common.clock import SystemClock
 from services.common.errors import MoorageError
 from services.session.clients import Leases
 from services.session.commands import CommandOutcome
+from services.session.recovery.takeover import Takeover
+from services.session.recovery.targets import Target
+from services.session.recovery.watchdog import Watchdog
 from services.session.store.dispatch import DispatchStore
 from services.session.store.takeover import TakeoverStore
-from services.session.takeover import Takeover
-from services.session.targets import Target
 from services.session.turns import EndReason, TurnState
-from services.session.watchdog import Watchdog
 from tests.conditions import eventually
 from tests.databases import execute, fetch_value
 from tests.session.desks import Desk, Holder

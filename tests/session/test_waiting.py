@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from services.common.clock import ManualClock
-from services.session.waiting import Bell
+from services.session.watch.waiting import Bell
 
 
 async def test_a_bell_that_rings_does_not_end_the_wait_after_it() -> None:

@@ -19,7 +19,7 @@ from services.session.records import CursorOutOfRange, Heartbeat, Record, Record
 from services.session.sessions import SessionNotFound
 from services.session.store.records import RecordStore
 from services.session.turns import Turn, TurnNotFound, TurnState
-from services.session.watching import Watching
+from services.session.watch.watching import Watching
 from tests.conditions import eventually
 from tests.databases import execute, fetch_value
 from tests.session.desks import Desk, Holder

@@ -17,9 +17,9 @@ from services.common.clock import SystemClock
 from services.common.errors import MoorageError
 from services.fencing.loop import LeaseLoop
 from services.session.clients import Leases
+from services.session.recovery.watchdog import Watchdog
 from services.session.store.dispatch import DispatchStore
 from services.session.turns import EndReason, TurnState
-from services.session.watchdog import Watchdog
 from tests.conditions import eventually
 from tests.databases import execute, fetch_value
 from tests.session.desks import Desk, Holder

@@ -13,7 +13,7 @@ from services.session.records import Record
 from services.session.store.records import RecordStore
 from services.session.store.turns import TurnStore
 from services.session.store.watch import WatchStore
-from services.session.watching import Watching
+from services.session.watch.watching import Watching
 
 NEVER = 3600.0
 

@@ -11,13 +11,13 @@ from services.common.logs import bind
 from services.common.telemetry import current_traceparent
 from services.common.validation import check_id, check_request_id
 from services.session import convert
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.requests import key_of
 from services.session.sessions import SessionState, SessionView
 from services.session.store.closing import CloseStore
 from services.session.store.views import ViewStore
-from services.session.waiting import waiting_time
-from services.session.watching import Watching
+from services.session.watch.waiting import waiting_time
+from services.session.watch.watching import Watching
 
 
 class CloseMethods:

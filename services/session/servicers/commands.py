@@ -14,13 +14,13 @@ from services.common.telemetry import current_traceparent
 from services.common.validation import check_id, check_request_id, mint_id
 from services.session import convert, newest
 from services.session.commands import Command, StopClaim, StopDraft
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.requests import key_of
 from services.session.store.commands import CommandStore
 from services.session.store.stopping import StopStore
 from services.session.store.views import ViewStore
-from services.session.waiting import waiting_time
-from services.session.watching import Watching
+from services.session.watch.waiting import waiting_time
+from services.session.watch.watching import Watching
 
 
 class CommandMethods:

@@ -12,7 +12,7 @@ from services.common.pages import PageToken, page_size
 from services.common.validation import check_id, check_present, check_request_id
 from services.session import convert_interactions
 from services.session.interactions import Answer
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.requests import key_of
 from services.session.store.interactions import InteractionStore
 

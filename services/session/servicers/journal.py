@@ -15,8 +15,8 @@ from moorage.session.v1.journal_pb2_grpc import JournalServiceServicer
 from services.common import logs
 from services.common.errors import MoorageError, ShuttingDown
 from services.session import bindings, convert, convert_interactions, convert_records
-from services.session.appending import Appender, Outcomes
-from services.session.calls import AppendCall, Begun, TurnCall
+from services.session.journal.appending import Appender, Outcomes
+from services.session.journal.calls import AppendCall, Begun, TurnCall
 from services.session.servicers.writes import (
     append_call,
     begin_call,

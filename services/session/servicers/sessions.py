@@ -25,7 +25,7 @@ from services.session.requests import key_of
 from services.session.sessions import Session, SessionChange
 from services.session.store.sessions import SessionStore
 from services.session.store.views import ViewStore
-from services.session.waiting import waiting_time
+from services.session.watch.waiting import waiting_time
 from services.session.wishes import check_wish
 
 _log: Final = get_logger(__name__)

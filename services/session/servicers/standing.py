@@ -10,7 +10,7 @@ from services.common.logs import bind, get_logger
 from services.common.pages import PageToken, page_size
 from services.common.validation import check_id, check_request_id
 from services.session.convert_interactions import standing_answer
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.requests import key_of
 from services.session.store.standing import StandingStore
 

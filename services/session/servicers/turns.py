@@ -20,7 +20,7 @@ from services.session.requests import RequestKey, key_of
 from services.session.store.starting import StartStore
 from services.session.store.turns import TurnStore
 from services.session.turns import IfBusy, NewTurn, Turn
-from services.session.watching import Watching
+from services.session.watch.watching import Watching
 
 _LISTING: Final = "ListTurns"
 _BEYOND_ALL: Final = 2**63 - 1

@@ -16,7 +16,7 @@ from services.session.messages import read_messages
 from services.session.records import Heartbeat, Record, RecordPage
 from services.session.store.records import RecordStore
 from services.session.store.rows import PAGE_BYTES
-from services.session.watching import Watching
+from services.session.watch.watching import Watching
 
 
 class WatchMethods:

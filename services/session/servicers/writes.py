@@ -13,7 +13,9 @@ from moorage.session.v1 import journal_pb2
 from services.common.errors import InvalidArgument
 from services.common.pages import page_size
 from services.common.validation import check_id, check_project, check_range, check_size, check_text
-from services.session.calls import (
+from services.session.history import DEFAULT_BYTES, MOST_BYTES
+from services.session.interactions import check_question
+from services.session.journal.calls import (
     AppendCall,
     BeginCall,
     FinishCall,
@@ -22,11 +24,9 @@ from services.session.calls import (
     ProgressCall,
     TurnCall,
 )
-from services.session.endings import Ending, check_reported
-from services.session.history import DEFAULT_BYTES, MOST_BYTES
-from services.session.interactions import check_question
-from services.session.journal import SessionKey
-from services.session.journal_turns import Append
+from services.session.journal.endings import Ending, check_reported
+from services.session.journal.locked import Append
+from services.session.journal.rules import SessionKey
 from services.session.records import RecordKind, check_body, hash_of
 from services.session.turns import EndReason, TurnPhase, TurnState
 

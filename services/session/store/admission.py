@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from services.common.database import Connection
 from services.session import records
-from services.session.journal import SessionJournal
-from services.session.outbox import Claim
+from services.session.journal.rules import SessionJournal
+from services.session.outbox.offers import Claim
 from services.session.records import RecordKind
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from services.common.database import Database
-from services.session.closing import CloseClaim
-from services.session.journal import SessionKey
+from services.session.close.closing import CloseClaim
+from services.session.journal.rules import SessionKey
 from services.session.requests import RequestKey
 from services.session.sessions import RetentionPolicy
 from services.session.store.requests import claim_request

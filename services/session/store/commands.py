@@ -17,8 +17,8 @@ from services.session.commands import (
     StopDraft,
     outcome_of,
 )
-from services.session.journal import SessionKey
-from services.session.journal_turns import StoredEnding
+from services.session.journal.locked import StoredEnding
+from services.session.journal.rules import SessionKey
 from services.session.store.rows import Page, snapshot, values_of
 from services.session.store.sessions import read_session
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from services.common.database import Database
 from services.session.commands import StopClaim
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 
 
 class DeliveryStore:

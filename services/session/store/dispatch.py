@@ -7,9 +7,9 @@ from datetime import timedelta
 import asyncpg
 
 from services.common.database import Database
-from services.session.journal import SessionKey
-from services.session.outbox import Claim, Loads
-from services.session.targets import BegunTurn
+from services.session.journal.rules import SessionKey
+from services.session.outbox.offers import Claim, Loads
+from services.session.recovery.targets import BegunTurn
 
 
 class DispatchStore:

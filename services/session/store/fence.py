@@ -11,7 +11,7 @@ from services.common.errors import MoorageError
 from services.fencing.errors import StaleOwner
 from services.fencing.grants import GrantClaims
 from services.fencing.verifier import GrantVerifier
-from services.session.journal import SessionJournal, SessionKey
+from services.session.journal.rules import SessionJournal, SessionKey
 from services.session.sessions import Session
 from services.session.turns import EndReason
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from services.common.database import Connection, Database
-from services.session.calls import HistoryCall
 from services.session.history import LEFT_OUT, History
-from services.session.journal import SessionKey
+from services.session.journal.calls import HistoryCall
+from services.session.journal.rules import SessionKey
 from services.session.records import Record, RecordKind, record_id
 from services.session.store.fence import Fence
 from services.session.store.records import record_of

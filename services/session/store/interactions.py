@@ -12,7 +12,7 @@ from services.session.interactions import (
     Settlement,
     check_answer,
 )
-from services.session.journal import SessionJournal, SessionKey
+from services.session.journal.rules import SessionJournal, SessionKey
 from services.session.requests import RequestKey
 from services.session.store.questions import interaction_of, overdue, read_interaction
 from services.session.store.requests import claim_request

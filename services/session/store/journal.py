@@ -20,12 +20,12 @@ from moorage.session.v1.journal_pb2 import RunObservation
 
 from services.common.database import Connection
 from services.common.errors import InvalidArgument, MoorageError
-from services.session import endings
 from services.session.bindings import BindingUnresolved
-from services.session.calls import AppendCall, BeginCall, Begun, FinishCall, OpenCall, ProgressCall
 from services.session.interactions import InteractionState, Question, Settlement
-from services.session.journal import SessionJournal, SessionKey
-from services.session.journal_turns import JournalTurn
+from services.session.journal import endings
+from services.session.journal.calls import AppendCall, BeginCall, Begun, FinishCall, OpenCall, ProgressCall
+from services.session.journal.locked import JournalTurn
+from services.session.journal.rules import SessionJournal, SessionKey
 from services.session.limits import LimitDefaults
 from services.session.metadata import run_metadata
 from services.session.sessions import ApprovalPolicy, Session, check_open

@@ -8,9 +8,9 @@ from datetime import timedelta
 import asyncpg
 
 from services.common.database import Connection
-from services.session.journal import SessionJournal, SessionKey
-from services.session.journal_turns import JournalTurn, QueuePlace, StoredEnding
-from services.session.outbox import Claim
+from services.session.journal.locked import JournalTurn, QueuePlace, StoredEnding
+from services.session.journal.rules import SessionJournal, SessionKey
+from services.session.outbox.offers import Claim
 from services.session.sessions import SessionState
 from services.session.store.admission import save_admission, save_holding, tell_admissions
 from services.session.store.commands import settle_command

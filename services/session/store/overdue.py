@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from services.common.database import Database
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 
 
 class ExceedingTurn(NamedTuple):

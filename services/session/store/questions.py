@@ -15,8 +15,8 @@ from services.session.interactions import (
     OpenedQuestion,
     Settlement,
 )
-from services.session.journal import SessionJournal, SessionKey
-from services.session.journal_turns import JournalTurn
+from services.session.journal.locked import JournalTurn
+from services.session.journal.rules import SessionJournal, SessionKey
 from services.session.store.rows import values_of
 
 

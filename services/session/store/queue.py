@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from services.common.database import Connection, Database
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.store.writing import Writer, require
 from services.session.turns import QueuedTurn, Turn, TurnState
 

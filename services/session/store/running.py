@@ -7,8 +7,8 @@ from datetime import timedelta
 from moorage.common.v1.turn_pb2 import RunMetadata
 
 from services.common.database import Connection
-from services.session.calls import ProgressCall
-from services.session.journal import SessionKey
+from services.session.journal.calls import ProgressCall
+from services.session.journal.rules import SessionKey
 from services.session.turns import EndReason, Turn
 
 

@@ -8,7 +8,7 @@ from moorage.common.v1 import record_pb2
 from services.common.database import Connection, Database
 from services.common.validation import mint_id
 from services.session.interactions import Interaction
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.requests import RequestKey
 from services.session.standing import StandingAnswer, StandingAnswerNotFound, Subject, stands
 from services.session.store.requests import claim_request

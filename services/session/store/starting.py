@@ -8,8 +8,8 @@ from services.common.database import Connection
 from services.common.validation import mint_id
 from services.session import bindings, queue, turns
 from services.session.commands import StopDraft
-from services.session.journal import SessionJournal, SessionKey
-from services.session.journal_turns import JournalTurn, QueuePlace
+from services.session.journal.locked import JournalTurn, QueuePlace
+from services.session.journal.rules import SessionJournal, SessionKey
 from services.session.queue import QueueBounds, QueueFull
 from services.session.requests import RequestKey
 from services.session.sessions import check_open

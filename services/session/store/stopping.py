@@ -10,8 +10,8 @@ from typing import Final
 from services.common.clock import Clock
 from services.common.database import Connection
 from services.session.commands import Command, NothingToStop, StopClaim, StopDraft, target_of
-from services.session.journal import SessionJournal
-from services.session.journal_turns import JournalTurn
+from services.session.journal.locked import JournalTurn
+from services.session.journal.rules import SessionJournal
 from services.session.requests import RequestKey
 from services.session.store.commands import insert_open, insert_settled, open_command
 from services.session.store.requests import claim_request, rename_request

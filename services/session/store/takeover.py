@@ -11,9 +11,9 @@ from datetime import timedelta
 import asyncpg
 
 from services.common.database import Database
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
+from services.session.recovery.targets import Target
 from services.session.store.sessions import lock_session
-from services.session.targets import Target
 
 
 class TakeoverStore:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import asyncpg
 
 from services.common.database import Connection, Database
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.store.queue import placed
 from services.session.store.rows import PAGE_BYTES, Page, snapshot, values_of
 from services.session.store.sessions import read_session

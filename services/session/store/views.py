@@ -8,7 +8,7 @@ from datetime import datetime
 
 from services.common.database import Database
 from services.session.commands import Command
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.sessions import SessionView
 from services.session.store.commands import read_command
 from services.session.store.queue import read_queue

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from services.common.database import Database
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 
 _CHANNEL: Final = "moorage_session_records"
 

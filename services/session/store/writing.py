@@ -10,8 +10,8 @@ from typing import Final
 from services.common.database import Connection, Database
 from services.common.failpoints import failpoint
 from services.common.logs import get_logger
-from services.session.journal import SessionJournal, SessionKey
-from services.session.outbox import Claim
+from services.session.journal.rules import SessionJournal, SessionKey
+from services.session.outbox.offers import Claim
 from services.session.sessions import SessionNotFound
 from services.session.store.locking import Journals, lock_journals, save_journals
 

@@ -15,9 +15,9 @@ from typing import Final
 
 from services.common.clock import Clock
 from services.common.loops import forever
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.store.watch import WatchStore
-from services.session.waiting import Bell
+from services.session.watch.waiting import Bell
 
 # A NOTIFY takes a lock that all committers share: so many seconds between two.
 _THROTTLE: Final = 0.02

@@ -15,12 +15,12 @@ from services.common.failpoints import failpoint
 from services.common.logs import get_logger
 from services.common.loops import forever
 from services.session.clients import Leases, Runners
-from services.session.delivery import Route
-from services.session.once import OncePerKey
+from services.session.outbox.delivery import Route
+from services.session.recovery.once import OncePerKey
+from services.session.recovery.taking import Taker
+from services.session.recovery.targets import BegunTurn
 from services.session.store.dispatch import DispatchStore
 from services.session.store.takeover import TakeoverStore
-from services.session.taking import Taker
-from services.session.targets import BegunTurn
 from services.session.turns import EndReason
 
 _SESSIONS: Final = "projects/"

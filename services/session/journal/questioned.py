@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from services.session import records
 from services.session.interactions import InteractionState, OpenedQuestion, Settlement
-from services.session.journal_turns import JournalTurn
+from services.session.journal.locked import JournalTurn
+from services.session.journal.transcript import Transcript
 from services.session.records import RecordKind
-from services.session.transcript import Transcript
 from services.session.turns import TurnState
 
 

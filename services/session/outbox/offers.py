@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.runners import Runner
 
 

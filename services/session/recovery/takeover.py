@@ -18,11 +18,11 @@ from services.common.failpoints import failpoint
 from services.common.logs import get_logger
 from services.common.loops import forever
 from services.session.clients import Leases
-from services.session.journal import SessionKey
-from services.session.once import OncePerKey
+from services.session.journal.rules import SessionKey
+from services.session.recovery.once import OncePerKey
+from services.session.recovery.taking import Taker
+from services.session.recovery.targets import Target
 from services.session.store.takeover import TakeoverStore
-from services.session.taking import Taker
-from services.session.targets import Target
 from services.session.turns import EndReason
 
 _NAME: Final = "takeover"

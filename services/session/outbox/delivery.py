@@ -13,8 +13,8 @@ from services.common.failpoints import failpoint
 from services.common.logs import get_logger
 from services.common.telemetry import use_traceparent
 from services.common.together import both
-from services.session.claims import ATTEMPT, HOLD, ClaimLoop, back_off
 from services.session.commands import StopClaim
+from services.session.outbox.claims import ATTEMPT, HOLD, ClaimLoop, back_off
 from services.session.store.delivery import DeliveryStore
 
 _log: Final = get_logger(__name__)

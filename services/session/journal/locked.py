@@ -9,7 +9,7 @@ from typing import NamedTuple
 from moorage.common.v1.errors_pb2 import ErrorReason
 
 from services.common.errors import Aborted, FailedPrecondition
-from services.session.endings import Ending
+from services.session.journal.endings import Ending
 from services.session.records import RecordKind
 from services.session.turns import EndReason, TurnPhase, TurnState
 

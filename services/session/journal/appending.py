@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from services.common.errors import Internal, MoorageError, ShuttingDown
 from services.common.logs import get_logger
-from services.session.calls import AppendCall
+from services.session.journal.calls import AppendCall
 from services.session.store.journal import JournalStore
 
 Outcomes: TypeAlias = "list[int | MoorageError]"

@@ -19,14 +19,14 @@ from services.common.errors import MoorageError, NotFound
 from services.common.failpoints import failpoint
 from services.common.validation import mint_id
 from services.session.clients import Leases, Runners, Workspaces
-from services.session.closing import CloseClaim, NotYet
+from services.session.close.closing import CloseClaim, NotYet
 from services.session.commands import StopDraft
+from services.session.recovery.taking import Taker
+from services.session.recovery.targets import Target
 from services.session.requests import RequestKey
 from services.session.sessions import RetentionPolicy
 from services.session.store.stopping import StopStore
 from services.session.store.views import ViewStore
-from services.session.taking import Taker
-from services.session.targets import Target
 from services.session.turns import EndReason, Turn
 
 # A turn that is being stopped, and a directory that is being removed, are looked at so often.

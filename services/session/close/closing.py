@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.sessions import RetentionPolicy
 
 

@@ -11,9 +11,9 @@ from services.common.errors import MoorageError
 from services.common.failpoints import failpoint
 from services.common.logs import get_logger
 from services.common.telemetry import use_traceparent
-from services.session.claims import ATTEMPT, HOLD, ClaimLoop, back_off
-from services.session.close_steps import CloseSteps
-from services.session.closing import CloseClaim, NotYet
+from services.session.close.closing import CloseClaim, NotYet
+from services.session.close.steps import CloseSteps
+from services.session.outbox.claims import ATTEMPT, HOLD, ClaimLoop, back_off
 from services.session.store.closing import CloseStore
 
 _log: Final = get_logger(__name__)

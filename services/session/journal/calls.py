@@ -9,10 +9,10 @@ from moorage.common.v1.grant_pb2 import Grant
 from moorage.common.v1.turn_pb2 import RunMetadata
 from moorage.session.v1.journal_pb2 import RunObservation
 
-from services.session.endings import Ending
 from services.session.interactions import Question
-from services.session.journal import SessionKey
-from services.session.journal_turns import Append
+from services.session.journal.endings import Ending
+from services.session.journal.locked import Append
+from services.session.journal.rules import SessionKey
 from services.session.sessions import Session
 from services.session.turns import Turn, TurnPhase
 

@@ -11,7 +11,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from services.common.clock import Clock
 from services.common.loops import Failures, forever
-from services.session.waiting import Bell
+from services.session.watch.waiting import Bell
 
 ClaimT = TypeVar("ClaimT")
 

@@ -18,8 +18,8 @@ from services.fencing.errors import LeaseHeld, LeaseStale
 from services.fencing.leases import HeldLease
 from services.fencing.loop import LeaseLoop
 from services.session.clients import Workspaces
-from services.session.journal import SessionKey
-from services.session.targets import Target
+from services.session.journal.rules import SessionKey
+from services.session.recovery.targets import Target
 from services.session.turns import EndReason
 
 _LABELS: Final = {"role": "service"}

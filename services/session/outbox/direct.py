@@ -12,7 +12,7 @@ from services.common.errors import StartupRefused
 from services.common.logs import get_logger
 from services.session.clients import Leases, Runners
 from services.session.commands import StopClaim
-from services.session.delivery import Receipt, Route, StopAdapter
+from services.session.outbox.delivery import Receipt, Route, StopAdapter
 
 _log: Final = get_logger(__name__)
 

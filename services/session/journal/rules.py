@@ -11,10 +11,11 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from services.fencing.errors import StaleOwner
-from services.session import endings, queue, records
-from services.session.endings import Ending
+from services.session import queue, records
 from services.session.interactions import OpenedQuestion, Question
-from services.session.journal_turns import (
+from services.session.journal import endings
+from services.session.journal.endings import Ending
+from services.session.journal.locked import (
     Append,
     JournalTurn,
     RecordConflict,
@@ -22,7 +23,7 @@ from services.session.journal_turns import (
     RecordsMissing,
     StoredEnding,
 )
-from services.session.questioned import Questioned
+from services.session.journal.questioned import Questioned
 from services.session.records import RecordKind
 from services.session.sessions import resource_of
 from services.session.turns import (

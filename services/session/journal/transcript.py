@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from moorage.common.v1 import record_pb2
 
 from services.session import records
-from services.session.journal_turns import Append, JournalTurn
+from services.session.journal.locked import Append, JournalTurn
 from services.session.records import NewRecord, RecordKind
 
 

@@ -15,9 +15,9 @@ from services.common.clock import Clock
 from services.common.errors import MoorageError
 from services.common.logs import get_logger
 from services.common.telemetry import use_traceparent
-from services.session.claims import ATTEMPT, HOLD, ClaimLoop, back_off
 from services.session.clients import Leases, Runners
-from services.session.outbox import Candidates, Claim, candidates
+from services.session.outbox.claims import ATTEMPT, HOLD, ClaimLoop, back_off
+from services.session.outbox.offers import Candidates, Claim, candidates
 from services.session.runners import PREFIX, Runner, runner_of
 from services.session.store.dispatch import DispatchStore
 from services.session.store.journal import JournalStore

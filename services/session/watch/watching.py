@@ -8,13 +8,13 @@ from typing import Final, TypeVar
 
 from services.common.clock import Clock
 from services.common.errors import ShuttingDown, Unavailable
-from services.session.hub import Hub, Subscription
-from services.session.journal import SessionKey
+from services.session.journal.rules import SessionKey
 from services.session.records import Heartbeat, Record, RecordKind, RecordPage
 from services.session.store.records import RecordStore
 from services.session.store.turns import TurnStore
 from services.session.store.watch import WatchStore
 from services.session.turns import Turn
+from services.session.watch.hub import Hub, Subscription
 
 ItemT = TypeVar("ItemT")
 

@@ -13,9 +13,9 @@ from services.common.errors import MoorageError
 from services.common.failpoints import failpoint
 from services.common.logs import get_logger
 from services.common.telemetry import use_traceparent
-from services.session.claims import ATTEMPT, HOLD, ClaimLoop, back_off
 from services.session.clients import Leases, Runners
 from services.session.interactions import AnswerClaim
+from services.session.outbox.claims import ATTEMPT, HOLD, ClaimLoop, back_off
 from services.session.sessions import resource_of
 from services.session.store.answers import AnswerStore
 

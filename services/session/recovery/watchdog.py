@@ -13,10 +13,10 @@ from moorage.owner.v1.lease_pb2 import Lease
 from services.common.clock import Clock
 from services.common.loops import forever
 from services.session.clients import Leases
-from services.session.once import OncePerKey
+from services.session.recovery.once import OncePerKey
+from services.session.recovery.taking import Taker
+from services.session.recovery.targets import BegunTurn
 from services.session.store.dispatch import DispatchStore
-from services.session.taking import Taker
-from services.session.targets import BegunTurn
 from services.session.turns import EndReason
 
 _SESSIONS: Final = "projects/"

@@ -1,0 +1,1 @@
+"""What may be written to a session under its lock, and what follows from it."""

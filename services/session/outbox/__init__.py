@@ -1,0 +1,1 @@
+"""Outboxes: what is stored and then brought about by whichever replica is there."""

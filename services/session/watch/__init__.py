@@ -1,0 +1,1 @@
+"""Watching sessions across replicas, and waiting for their changes."""
