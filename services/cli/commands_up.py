@@ -15,6 +15,7 @@ from services.cli.options import DatabaseOption, checked
 from services.cli.output import Output
 from services.cli.stack import PORTS, StackOptions, run_stack
 from services.cli.state import Running, state_directory
+from services.cli.supervisor import ServiceFailed
 from services.common.addresses import Address
 
 
@@ -49,6 +50,10 @@ def up(
                 return await running.during(_until_interrupted())
             except asyncio.CancelledError:
                 options.output.hint("ending; Ctrl-C again does not wait for turns in progress")
+                raise
+            except ServiceFailed as failure:
+                # At once: the others take a moment to end.
+                options.output.hint(f"{failure.brief}; ending the others")
                 raise
 
     run(options.output, serve)

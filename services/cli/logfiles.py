@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import IO, Any
 
 _LARGEST = 8 * 1024 * 1024
-_TAIL = 10
+_TAIL = 5
+_SERIOUS = frozenset({"warning", "error", "critical"})
 
 
 class LogFile:
@@ -34,8 +35,21 @@ class LogFile:
         reasons = [entry["event"] for entry in map(_entry, lines) if entry.get("level") == "critical"]
         if reasons:
             return f"{reasons[-1]} (log: {self.path})"
-        tail = "".join(f"\n  {line}" for line in lines[-_TAIL:])
-        return f"the end of {self.path}:{tail}"
+        serious = list(filter(None, map(_serious, lines)))[-_TAIL:]
+        if not serious:
+            return f"it complained of nothing before (log: {self.path})"
+        return f"the end of {self.path}:" + "".join(f"\n  {line}" for line in serious)
+
+
+def _serious(line: str) -> str:
+    """What warns, in words, and what is no entry of a log at all, as it is; else nothing."""
+    entry = _entry(line)
+    if not entry:
+        return line
+    if entry.get("level") not in _SERIOUS:
+        return ""
+    told = (entry.get(name) for name in ("timestamp", "level", "event", "error"))
+    return " ".join(str(value) for value in told if value)
 
 
 def _entry(line: str) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def _database(options: StackOptions) -> Iterator[tuple[str, EmbeddedPostgres | N
 async def _wait_failure(postgres: EmbeddedPostgres | None) -> NoReturn:
     while postgres is None or postgres.pid is not None:
         await asyncio.sleep(_POLL)
-    raise ServiceFailed(f"PostgreSQL ended; see {postgres.log_file}")
+    raise ServiceFailed("PostgreSQL ended", f"its log is {postgres.log_file}")
 
 
 class _PortLost(ServiceFailed):

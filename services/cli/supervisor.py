@@ -24,12 +24,17 @@ from services.common.channels import open_channel
 
 _READY_PATIENCE = 60.0
 _STOP_PATIENCE = 75.0  # a runner lets its turns finish for 30 s, then stops and settles what is left
-_HURRIED_PATIENCE = 5.0
+_HURRIED_PATIENCE = 4.0
+_LAST_WORK = 1.0  # without the others a service cannot finish much
 _POLL = 0.05
 
 
 class ServiceFailed(CommandFailed):
-    """A service did not start, or ended when nobody asked it to."""
+    """A service did not start, or ended when nobody asked it to; `brief` says so without its last words."""
+
+    def __init__(self, brief: str, last_words: str = "") -> None:
+        super().__init__(": ".join(filter(None, (brief, last_words))))
+        self.brief = brief
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,9 @@ class Supervisor:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End all."""
+        """End all; soon, when one of them has failed: a drain would wait for it."""
+        if isinstance(error, ServiceFailed):
+            await self._abandon()
         await self.stop()
 
     async def start(self, spec: ServiceSpec) -> None:
@@ -109,6 +116,19 @@ class Supervisor:
         except asyncio.CancelledError:
             await self._hurry()
             raise
+
+    async def _abandon(self) -> None:
+        """SIGTERM to all at once, and after a moment what `_hurry` does."""
+        left = [running.process for running in self._running if running.process.returncode is None]
+        try:
+            for process in left:
+                process.terminate()
+            if left:
+                await asyncio.wait(
+                    [asyncio.ensure_future(process.wait()) for process in left], timeout=_LAST_WORK
+                )
+        finally:
+            await self._hurry()
 
     async def _hurry(self) -> None:
         """A second SIGTERM makes a service leave what is in progress; then SIGKILL."""
@@ -165,5 +185,10 @@ def _kill(process: asyncio.subprocess.Process) -> None:
 
 async def _end_of(running: _Running) -> ServiceFailed:
     code = await running.process.wait()
-    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    return ServiceFailed(f"the service {running.spec.name} {how}: {running.log.last_words()}")
+    how = f"was ended by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"
+    return ServiceFailed(f"the service {running.spec.name} {how}", running.log.last_words())
+
+
+def _signal(number: int) -> str:
+    meaning = (signal.strsignal(number) or "").lower()
+    return f"{signal.Signals(number).name} ({meaning})"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
+import time
 
 import pytest
 
@@ -56,16 +58,29 @@ async def test_a_killed_one_leaves_no_process_and_the_next_one_goes_on(place: Pl
         assert "say first" in found.stdout
 
 
-async def test_a_service_that_ends_ends_everything(place: Place) -> None:
+async def test_a_service_that_ends_during_a_turn_ends_everything_soon_and_says_so_at_once(
+    place: Place,
+) -> None:
     with up(place) as (program, announced):
+        turn = place.start("run", "run sleep 600", "--approval", "allow", "--json")
+        while "toolCall" not in turn.document().get("record", {}).get("body", {}):
+            pass
         family = descendants(program.process.pid)
         [session] = [pid for pid, command in family.items() if "services.session" in command]
         os.kill(session, signal.SIGKILL)
+        since = time.monotonic()
+        assert json.loads(program.told()) == {
+            "hint": "the service session was ended by SIGKILL (killed); ending the others"
+        }
+        assert time.monotonic() - since < 2.0
         code, _, errors = program.ended()
+        assert time.monotonic() - since < 15.0
         message = error_of(errors)["message"]
         assert code == 1
-        assert message.startswith("the service session was ended by SIGKILL: ")
+        assert message.startswith("the service session was ended by SIGKILL (killed): ")
         assert announced["logs"] in message
+        assert len(message.splitlines()) <= 6
+        turn.kill()
         await gone(family)
 
 
@@ -76,7 +91,7 @@ async def test_a_database_that_ends_ends_everything(place: Place) -> None:
         os.kill(postgres, signal.SIGKILL)
         code, _, errors = program.ended()
         assert code == 1
-        assert error_of(errors)["message"].startswith("PostgreSQL ended; see ")
+        assert error_of(errors)["message"].startswith("PostgreSQL ended: its log is ")
         await gone(family)
 
 
