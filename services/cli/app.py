@@ -35,10 +35,25 @@ class Context:
     @property
     def target(self) -> str:
         """The session service to call: the one named, else that of the `up` around this directory."""
+        return self._known or DEFAULT_ADDRESS
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether nothing says that this is the service that is meant."""
+        return not self._known
+
+    @property
+    def _known(self) -> str:
         if self.address:
             return self.address
         running = find_running(Path.cwd())
-        return running.session if running else DEFAULT_ADDRESS
+        return running.session if running else ""
+
+
+class NotNamed(CommandFailed):
+    """The command is for one service only, and it was not said which."""
+
+    exit = Exit.USAGE
 
 
 def _choose_json(context: typer.Context, value: bool) -> bool:
@@ -53,14 +68,30 @@ JsonOption = Annotated[
 """The last parameter of every command, named `_json`: its callback has done all there is to do."""
 
 
-def call(context: Context, command: Callable[[Connection], Awaitable[Exit]]) -> NoReturn:
-    """Run a command that talks to the session service, and exit with its code."""
+def call(
+    context: Context, command: Callable[[Connection], Awaitable[Exit]], *, named: bool = False
+) -> NoReturn:
+    """Run a command that talks to the session service, and exit with its code.
+
+    With `named` it is not run against a service that merely listens at the usual address.
+    """
 
     async def connected() -> Exit:
+        if context.is_guess:
+            _tell_guess(context, named=named)
         async with connect(context.target, context.project) as connection:
             return await command(connection)
 
     run(context.output, connected)
+
+
+def _tell_guess(context: Context, *, named: bool) -> None:
+    if named:
+        raise NotNamed(
+            "no `moorage up` runs here, and this command asks for certainty",
+            hint=f"--address {DEFAULT_ADDRESS} before the command, or MOORAGE_ADDRESS, names a service",
+        )
+    context.output.hint(f"no `moorage up` runs here; using {DEFAULT_ADDRESS}")
 
 
 def run(output: Output, command: Callable[[], Awaitable[Exit]]) -> NoReturn:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC
 from typing import TYPE_CHECKING, Annotated
 
+import grpc
 import typer
 from google.protobuf.timestamp_pb2 import Timestamp
 from moorage.owner.v1 import lease_pb2
@@ -18,6 +19,7 @@ from services.cli.app import Context, JsonOption, run
 from services.cli.exits import Exit
 from services.cli.operators import channel_to
 from services.cli.output import Output
+from services.cli.patience import Patience
 
 if TYPE_CHECKING:
     from moorage.owner.v1.lease_pb2_grpc import LeaseServiceAsyncStub
@@ -109,13 +111,16 @@ def watch_leases(
 
     async def work() -> Exit:
         known: dict[str, lease_pb2.Lease] = {}
+        patience = Patience(options.output.hint, "the owner service")
         async with channel_to("owner", owner) as channel:
+            stub = LeaseServiceStub(channel)
+            live = await _leases(stub, prefix, live_only=True)
             while True:
-                live = await _leases(LeaseServiceStub(channel), prefix, live_only=True)
                 for lease in _changes(known, live):
                     _tell_change(options.output, lease)
                 known = {lease.resource: lease for lease in live}
                 await asyncio.sleep(every)
+                live = await _leases_again(stub, prefix, patience)
 
     run(options.output, work)
 
@@ -153,6 +158,20 @@ async def _leases(stub: LeaseServiceAsyncStub, prefix: str, *, live_only: bool) 
         request.page_token = page.next_page_token
         if not page.next_page_token:
             return leases
+
+
+async def _leases_again(
+    stub: LeaseServiceAsyncStub, prefix: str, patience: Patience
+) -> list[lease_pb2.Lease]:
+    """Those in force, also when the service is away for a while. Raises Cut."""
+    while True:
+        try:
+            live = await _leases(stub, prefix, live_only=True)
+        except grpc.aio.AioRpcError as error:
+            await patience.spend_on(error)
+        else:
+            patience.reward()
+            return live
 
 
 def _changes(known: Mapping[str, lease_pb2.Lease], live: Iterable[lease_pb2.Lease]) -> list[lease_pb2.Lease]:

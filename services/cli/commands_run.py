@@ -74,7 +74,9 @@ def run(
     async def work(connection: Connection) -> Exit:
         session_id = await _session_for(connection, session, wishes)
         tree = await asyncio.to_thread(baselines.take, Path.cwd())
-        stream = TurnStream(connection, session_id, words, Patience(options.output.hint), if_busy.message)
+        stream = TurnStream(
+            connection, session_id, words, _patience(options.output, connection), if_busy.message
+        )
         baselines.keep(Path.cwd(), session_id, stream.turn_id, tree)
         try:
             return exit_of(await _follow(connection, options.output, stream, session_id))
@@ -92,8 +94,7 @@ def run(
                 _keep_prompt(options.output, words, session)
             raise
         except Cut:
-            if stream.admitted:
-                options.output.hint(_goes_on(session_id, stream))
+            options.output.hint(_not_known(session_id, stream))
             raise
 
     call(options, work)
@@ -114,7 +115,7 @@ def watch(
     async def work(connection: Connection) -> Exit:
         session_id = session or (await find_session(connection, Path.cwd())).session_id
         if follow:
-            records = watched_records(connection, session_id, after, Patience(options.output.hint))
+            records = watched_records(connection, session_id, after, _patience(options.output, connection))
         else:
             records = stored_records(connection, session_id, after)
         transcript = Transcript(options.output)
@@ -226,6 +227,17 @@ async def _stopped_instead(
         return False
     output.line(told(await settled(connection, await stop(connection, session_id, stream.turn_id))))
     return True
+
+
+def _patience(output: Output, connection: Connection) -> Patience:
+    return Patience(output.hint, f"the session service at {connection.target}")
+
+
+def _not_known(session_id: str, stream: TurnStream) -> str:
+    return (
+        "what became of the turn is not known; once the service is back "
+        f"`moorage watch {session_id} --after {stream.last_seq}` shows it"
+    )
 
 
 def _goes_on(session_id: str, stream: TurnStream) -> str:

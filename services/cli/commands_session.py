@@ -159,7 +159,7 @@ def close(
             raise NotClosed("not every session is closed yet", hint="`moorage session get` tells why")
         return Exit.COMPLETED
 
-    call(options, work)
+    call(options, work, named=everything)
 
 
 async def _to_close(connection: Connection, named: list[str], *, everything: bool) -> list[str]:

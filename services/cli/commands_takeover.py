@@ -77,7 +77,7 @@ def takeover(
         _tell(options.output, driver, await _turn(connection, wanted, turn.turn_id) if lost else None)
         return Exit.COMPLETED
 
-    call(options, work)
+    call(options, work, named=True)
 
 
 async def _driver(owner: LeaseServiceAsyncStub, resource: str, token: int) -> lease_pb2.Lease:

@@ -38,10 +38,11 @@ class NotReachable(CommandFailed):
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A stub of the session service, and the metadata to send with each call."""
+    """A stub of the session service, the metadata to send with each call, and the address that is called."""
 
     sessions: SessionServiceAsyncStub
     metadata: tuple[tuple[str, str], ...]
+    target: str = ""
 
 
 @asynccontextmanager
@@ -50,7 +51,7 @@ async def connect(target: str, project: str) -> AsyncIterator[Connection]:
     channel = open_channel(target)
     try:
         await _reach(channel, target)
-        yield Connection(SessionServiceStub(channel), ((PROJECT_KEY, project),))
+        yield Connection(SessionServiceStub(channel), ((PROJECT_KEY, project),), target)
     finally:
         await channel.close()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc
 
+from services.cli.exits import Exit
 from services.cli.failures import CommandFailed
 from services.cli.state import find_running
 from services.common.channels import open_channel
@@ -15,6 +16,8 @@ from services.common.channels import open_channel
 
 class NoAddress(CommandFailed):
     """It is not known where the service is."""
+
+    exit = Exit.CUT
 
 
 @asynccontextmanager

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import grpc
 
 from services.cli.exits import Exit
-from services.common.errors import FieldViolation
+from services.common.errors import FieldViolation, MoorageError
 from services.common.status import DETAILS_KEY, from_rpc_error
 
 _HINTS = {
@@ -16,7 +17,11 @@ _HINTS = {
     "QUEUE_FULL": "`moorage session get {session_id}` shows them, `moorage stop --turn` withdraws one",
     "PATH_OUTSIDE_ROOT": "agents may work below the directory of `moorage up` only; start one here",
 }
+_ANSWER = "`moorage session get {session_id}` shows the question it waits with, `moorage answer` answers it; "
 _EXITS = {grpc.StatusCode.INVALID_ARGUMENT: Exit.USAGE, grpc.StatusCode.UNAVAILABLE: Exit.CUT}
+
+
+_PEER = re.compile(r"ipv[46]:(\S+:\d+): .*[Cc]onnect")
 
 
 class Refusal:
@@ -28,7 +33,7 @@ class Refusal:
         answered = any(key == DETAILS_KEY for key, _ in error.trailing_metadata() or ())
         self.code = error.code()
         self.reason = told.reason_name if answered else ""
-        self.message = str(told) or "the call failed"
+        self.message = (answered and str(told)) or _unanswered(told)
         self.metadata = told.metadata
         self.violations = told.violations
 
@@ -40,7 +45,9 @@ class Refusal:
     @property
     def hint(self) -> str:
         """What to do next, if that is known."""
-        return _HINTS.get(self.reason, "").format_map(_Blank(self.metadata))
+        asks = self.reason == "TURN_IN_PROGRESS" and self.metadata.get("state") == "AWAITING_INPUT"
+        hint = _HINTS.get(self.reason, "")
+        return (f"{_ANSWER}{hint}" if asks else hint).format_map(_Blank(self.metadata))
 
     def line(self) -> str:
         """The message with what it does not say itself: further fields, code, reason."""
@@ -60,6 +67,12 @@ class Refusal:
                 for violation in self.violations
             ],
         }
+
+
+def _unanswered(told: MoorageError) -> str:
+    """Not the transport's words, where they only say that nobody is there."""
+    found = _PEER.search(str(told))
+    return f"nothing answers at {found[1]}" if found else str(told) or "the call failed"
 
 
 class _Blank(dict[str, str]):

@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc
 import pytest
 
 from services.cli import patience
@@ -105,6 +106,21 @@ async def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting.reward()
     await waiting.spend("gone again")
     assert len(told) == 2
+
+
+def silent() -> grpc.aio.AioRpcError:
+    """What gRPC says when nobody listens."""
+    words = "connections to all backends failing; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect"
+    return grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), words)
+
+
+async def test_a_service_that_does_not_answer_is_told_in_our_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "_PATIENCE", 0.0)
+    told: list[str] = []
+    with pytest.raises(Cut) as caught:
+        await Patience(told.append, "the session service at 127.0.0.1:1").spend_on(silent())
+    assert str(caught.value) == "lost the session service at 127.0.0.1:1: it does not answer"
+    assert told == ["lost the session service at 127.0.0.1:1 (it does not answer); trying again for 0 s"]
 
 
 NOTHING: dict[str, Any] = {"content": {"text": {"text": ""}}}

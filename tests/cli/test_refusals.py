@@ -59,6 +59,9 @@ def test_the_code_becomes_an_exit_code(error: MoorageError, code: Exit) -> None:
 def test_what_the_service_did_not_say_has_no_reason() -> None:
     lost = Refusal(AioRpcError(grpc.StatusCode.UNAVAILABLE, Metadata(), Metadata(), "Socket closed"))
     assert lost.line() == "Socket closed (UNAVAILABLE)"
+    away = "connections to all backends failing; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect"
+    nobody = Refusal(AioRpcError(grpc.StatusCode.UNAVAILABLE, Metadata(), Metadata(), away))
+    assert (nobody.line(), nobody.exit) == ("nothing answers at 127.0.0.1:1 (UNAVAILABLE)", Exit.CUT)
     silent = Refusal(AioRpcError(grpc.StatusCode.UNKNOWN, Metadata(), Metadata(), ""))
     assert silent.line() == "the call failed (UNKNOWN)"
     info = error_details_pb2.ErrorInfo(reason="NEWER_THAN_US", domain="moorage")

@@ -122,8 +122,9 @@ def test_the_address_is_the_named_one_else_the_one_found_else_the_default(
     running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert Context(Output(), "", "default").target == "127.0.0.1:7801"
-    assert Context(Output(), "host:1", "default").target == "host:1"
+    guessed, named = Context(Output(), "", "default"), Context(Output(), "host:1", "default")
+    assert (guessed.target, guessed.is_guess) == ("127.0.0.1:7801", True)
+    assert (named.target, named.is_guess) == ("host:1", False)
     here = state_directory(tmp_path)
     with only_one(here), announced(here, running):
-        assert Context(Output(), "", "default").target == running.session
+        assert (guessed.target, guessed.is_guess) == (running.session, False)
