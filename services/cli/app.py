@@ -105,7 +105,9 @@ def run(output: Output, command: Callable[[], Awaitable[Exit]]) -> NoReturn:
         code = failure.exit
     except grpc.aio.AioRpcError as error:
         refusal = Refusal(error)
-        output.error(refusal.line(), refusal.hint, refusal.document())
+        # A command adds as notes what it has to say about an error.
+        hints = (refusal.hint, *getattr(error, "__notes__", ()))
+        output.error(refusal.line(), "\n".join(filter(None, hints)), refusal.document())
         code = refusal.exit
     except (MoorageError, StartupRefused, EmbeddedPostgresError) as error:
         output.error(str(error))

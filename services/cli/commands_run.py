@@ -14,13 +14,13 @@ from moorage.common.v1 import record_pb2, turn_pb2
 from moorage.session.v1 import session_pb2
 
 from services.cli import baselines, refused
-from services.cli.activity import Activity
+from services.cli.activity import Activity, look
 from services.cli.agents import AgentOptionOption, McpOption, ModelOption, ModeOption, agent_of
+from services.cli.answering import AwaitsAnswer
 from services.cli.app import Context, JsonOption, call
 from services.cli.connection import Connection
 from services.cli.directory import find_session, session_of
 from services.cli.exits import Exit, exit_of
-from services.cli.failures import CommandFailed
 from services.cli.options import (
     ApprovalWishOption,
     IfBusy,
@@ -37,12 +37,6 @@ from services.cli.stopping import settled, stop, told
 from services.cli.transcript import Transcript
 from services.cli.turns import TurnStream
 from services.cli.wishes import Wishes
-
-
-class AwaitsAnswer(CommandFailed):
-    """The agent asks, and nobody can be asked here."""
-
-    exit = Exit.AWAITS_ANSWER
 
 
 def run(
@@ -68,7 +62,7 @@ def run(
 ) -> None:
     """Run one turn and stream it; the exit code says how it ended."""
     options: Context = context.obj
-    words = _words(prompt, prompt_file)
+    words = _words(options.output, prompt, prompt_file)
     wishes = Wishes(agent_of(profile, model, mode, agent_option, mcp), approval)
 
     async def work(connection: Connection) -> Exit:
@@ -89,9 +83,9 @@ def run(
             ):
                 return Exit.STOPPED
             raise
-        except grpc.aio.AioRpcError:
+        except grpc.aio.AioRpcError as error:
             if not stream.admitted:
-                _keep_prompt(options.output, words, session)
+                refused.note(error, words, session)
             raise
         except Cut:
             options.output.hint(_not_known(session_id, stream))
@@ -129,11 +123,6 @@ def watch(
     call(options, work)
 
 
-async def _turn(connection: Connection, session_id: str, turn_id: str) -> session_pb2.Turn:
-    request = session_pb2.GetTurnRequest(session_id=session_id, turn_id=turn_id)
-    return (await connection.sessions.GetTurn(request, metadata=connection.metadata)).turn
-
-
 async def _session_for(connection: Connection, named: str, wishes: Wishes) -> str:
     """The named session, else the directory's. Raises OtherSession when it is not as it is wished."""
     if not named:
@@ -152,7 +141,7 @@ async def _follow(
 ) -> turn_pb2.TurnState.ValueType:
     state = turn_pb2.TURN_STATE_UNSPECIFIED
     transcript = Transcript(output)
-    activity = Activity(output, partial(_turn, connection, session_id, stream.turn_id))
+    activity = Activity(output, partial(look, connection, session_id, stream.turn_id))
     asker = Asker(connection, session_id, output) if has_terminal() and not output.as_json else None
     try:
         async with aclosing(stream.events()) as events, activity.shown():
@@ -189,28 +178,22 @@ async def _ask(
         # An answer that stands has settled it, or somebody else was quicker.
         return
     if asker is not None:
-        asker.see(record.body)
+        asker.see(record)
     elif asked.interaction_id:
-        raise AwaitsAnswer(
-            f"the agent asks: {asked.title}",
-            hint=f"`moorage answer approve {session_id}` or `deny`; "
-            f"`moorage watch {session_id} --after {record.seq}` shows how it goes on",
-        )
+        raise AwaitsAnswer(session_id, record.seq, asked)
 
 
-def _words(prompt: str | None, file: Path | None) -> str:
+def _words(output: Output, prompt: str | None, file: Path | None) -> str:
     """What is told to the agent."""
     if prompt is not None and file is None:
         return prompt
     if prompt is None and file is not None:
-        return refused.read(file)
+        try:
+            return refused.read(file)
+        except refused.NoPrompt as missing:
+            output.error(str(missing))
+            raise typer.Exit(missing.exit) from missing
     raise typer.BadParameter("a prompt is needed, or a file that holds one", param_hint="PROMPT")
-
-
-def _keep_prompt(output: Output, words: str, session: str) -> None:
-    """A prompt that was refused need not be typed again."""
-    if words.strip() and (file := refused.keep(Path.cwd(), words)):
-        output.hint(f"the prompt is kept; to try again: {refused.retry(file, session)}")
 
 
 async def _wants_stop() -> bool:

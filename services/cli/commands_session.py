@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+import grpc
 import typer
 from moorage.common.v1 import binding_pb2
 from moorage.session.v1 import session_pb2
@@ -16,16 +17,14 @@ from services.cli.app import Context, JsonOption, call
 from services.cli.connection import Connection
 from services.cli.directory import find_session
 from services.cli.exits import Exit
-from services.cli.failures import CommandFailed
 from services.cli.options import Approval, ApprovalOption, labels_of
+from services.cli.output import Output
+from services.cli.questions import pending
+from services.cli.refusals import Refusal
 
 _COLUMNS = ("session", "created", "records", "turn", "works in")
 _PAGE = 1000
 _CLOSE_TIMEOUT = 120.0
-
-
-class NotClosed(CommandFailed):
-    """A session takes longer to close than it was waited for."""
 
 
 app = typer.Typer(no_args_is_help=True, help="Sessions.")
@@ -122,7 +121,8 @@ def get(
         if options.output.as_json:
             options.output.message(answer.session)
         else:
-            options.output.table(facts.of_session(answer.session))
+            asked = await pending(connection, wanted)
+            options.output.table(facts.of_session(answer.session, asked))
         return Exit.COMPLETED
 
     call(options, work)
@@ -144,22 +144,33 @@ def close(
         raise typer.BadParameter("they exclude each other", param_hint="--all and SESSION")
 
     async def work(connection: Connection) -> Exit:
-        closed = True
+        closed, worst = True, Exit.COMPLETED
         for session_id in await _to_close(connection, session_ids or [], everything=everything):
-            request = session_pb2.CloseSessionRequest(session_id=session_id, wait=wait)
-            answer = await connection.sessions.CloseSession(
-                request, metadata=connection.metadata, timeout=_CLOSE_TIMEOUT
-            )
-            closed &= answer.session.state == session_pb2.SESSION_STATE_CLOSED
-            if options.output.as_json:
-                options.output.message(answer.session)
-            else:
-                options.output.line(_closing(answer.session))
+            try:
+                closed &= await _close(connection, options.output, session_id, wait=wait)
+            except grpc.aio.AioRpcError as error:
+                refusal = Refusal(error)
+                options.output.error(refusal.line(), refusal.hint, refusal.document())
+                worst = max(worst, refusal.exit)
         if wait and not closed:
-            raise NotClosed("not every session is closed yet", hint="`moorage session get` tells why")
-        return Exit.COMPLETED
+            options.output.error("not every session is closed yet", "`moorage session get` tells why")
+            worst = max(worst, Exit.FAILED)
+        return worst
 
     call(options, work, named=everything)
+
+
+async def _close(connection: Connection, output: Output, session_id: str, *, wait: bool) -> bool:
+    """Whether it is closed now."""
+    request = session_pb2.CloseSessionRequest(session_id=session_id, wait=wait)
+    answer = await connection.sessions.CloseSession(
+        request, metadata=connection.metadata, timeout=_CLOSE_TIMEOUT
+    )
+    if output.as_json:
+        output.message(answer.session)
+    else:
+        output.line(_closing(answer.session))
+    return answer.session.state == session_pb2.SESSION_STATE_CLOSED
 
 
 async def _to_close(connection: Connection, named: list[str], *, everything: bool) -> list[str]:

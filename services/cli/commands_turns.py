@@ -9,6 +9,7 @@ import typer
 from moorage.common.v1 import record_pb2
 from moorage.session.v1 import session_pb2
 
+from services.cli.answering import offered
 from services.cli.app import Context, JsonOption, call
 from services.cli.connection import Connection
 from services.cli.directory import find_session
@@ -16,8 +17,8 @@ from services.cli.exits import Exit
 from services.cli.failures import CommandFailed
 from services.cli.forms import ACCEPT, Misfit, properties_of, values_of
 from services.cli.questions import answer as send_answer
-from services.cli.questions import option_of
-from services.cli.stopping import settled, told
+from services.cli.questions import option_of, pending
+from services.cli.stopping import held, released, settled, told
 from services.cli.stopping import stop as send_stop
 
 SessionArgument = Annotated[
@@ -27,6 +28,10 @@ SessionArgument = Annotated[
 
 class NothingRuns(CommandFailed):
     """There is no turn to stop."""
+
+
+class NoSuchTurn(CommandFailed):
+    """The session has no turn of this id."""
 
 
 class NoQuestion(CommandFailed):
@@ -60,8 +65,15 @@ def stop(
             command = await settled(connection, command)
         if options.output.as_json:
             options.output.message(command)
-        else:
+        elif command.outcome != session_pb2.COMMAND_OUTCOME_WITHDRAWN:
             options.output.line(told(command))
+        if command.outcome == session_pb2.COMMAND_OUTCOME_WITHDRAWN:
+            raise NoSuchTurn(
+                f"session {session_id} has no turn {turn_id}",
+                hint=f"for 10 minutes none with this id can be started; `moorage turn list {session_id}` shows them",
+            )
+        for waiting in (await held(connection, session_id))[:1]:
+            options.output.hint(f"turn {waiting} is held in the queue: {released(session_id, waiting)}")
         return Exit.COMPLETED
 
     call(options, work)
@@ -87,7 +99,7 @@ def answer(
         asked = _only(await pending(connection, session_id), question)
         option_id = option_of(list(asked.options), word)
         if option_id is None:
-            raise NotOffered(f"{word} is not offered", hint=_offered(asked))
+            raise NotOffered(f"{word} is not offered", hint=f"offered: {offered(asked.options)}")
         values = _filled_in(asked, value or [], option_id)
         await send_answer(connection, session_id, asked.interaction_id, option_id, values)
         if options.output.as_json:
@@ -97,13 +109,6 @@ def answer(
         return Exit.COMPLETED
 
     call(options, work)
-
-
-async def pending(connection: Connection, session_id: str) -> list[session_pb2.Interaction]:
-    """The questions that wait, oldest first."""
-    request = session_pb2.ListInteractionsRequest(session_id=session_id, pending_only=True, page_size=1000)
-    found = await connection.sessions.ListInteractions(request, metadata=connection.metadata)
-    return list(found.interactions)
 
 
 async def _turn_in_progress(connection: Connection, session_id: str) -> str:
@@ -132,10 +137,3 @@ def _filled_in(asked: session_pb2.Interaction, given: list[str], option_id: str)
     except Misfit as misfit:
         names = " ".join(f"--value {each.name}=…" for each in properties_of(asked.schema))
         raise NotOffered(str(misfit), hint=names) from misfit
-
-
-def _offered(asked: session_pb2.Interaction) -> str:
-    def shown(option: record_pb2.InteractionOption) -> str:
-        return f"{option.option_id} ({option.name})"
-
-    return "offered: " + ", ".join(map(shown, asked.options))

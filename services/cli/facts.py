@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from moorage.session.v1 import session_pb2
 
+from services.cli.answering import how_to_answer, offered
+from services.cli.forms import properties_of
 from services.cli.transcript import state_name
 from services.cli.wishes import policy_name
 
@@ -22,8 +25,10 @@ def row_of(session: session_pb2.Session) -> tuple[str, ...]:
     )
 
 
-def of_session(session: session_pb2.Session) -> list[tuple[str, str]]:
-    """What is going on in a session, by name."""
+def of_session(
+    session: session_pb2.Session, asked: Sequence[session_pb2.Interaction] = ()
+) -> list[tuple[str, str]]:
+    """What is going on in a session, by name; `asked` are the questions that wait."""
     workspace, turn, lease = session.workspace, session.turn, session.lease
     facts = {
         "session": session.session_id,
@@ -41,14 +46,23 @@ def of_session(session: session_pb2.Session) -> list[tuple[str, str]]:
     if session.HasField("turn"):
         stopping = " (being stopped)" if turn.stopping else ""
         facts["turn"] = f"{turn.turn_id} {state_name(turn.state)}{stopping}"
-        facts["asks"] = " ".join(turn.pending_interaction_ids)
-        facts["waits"] = turn.waiting_reason
+        facts["waits"] = "for your answer" if asked else turn.waiting_reason
     if session.HasField("lease"):
         facts["driven by"] = f"{lease.holder}, token {lease.token}, until {local(lease.expire_time)}"
     facts["queue"] = ", ".join(map(_queued, session.queue))
     if session.queue and not session.HasField("turn"):
         facts["queue"] += " (held until the next turn has run)"
-    return [(name, value) for name, value in facts.items() if value]
+    told = [(name, value) for name, value in facts.items() if value]
+    for question in asked:
+        told += of_question(question, named=len(asked) > 1)
+    return told
+
+
+def of_question(asked: session_pb2.Interaction, *, named: bool) -> list[tuple[str, str]]:
+    """A question, what may be answered, and how; `named` when others wait too."""
+    fields = [(f"  {each.name}", each.label) for each in properties_of(asked.schema)]
+    how = how_to_answer(asked.session_id, asked, named=named)
+    return [("asks", asked.title), ("offers", offered(asked.options)), *fields, ("answer", how)]
 
 
 def _state(session: session_pb2.Session) -> str:

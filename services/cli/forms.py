@@ -110,6 +110,9 @@ async def filled_in(schema: str, ask: Callable[[str], Awaitable[str]], tell: Cal
                 break
             if not text and not asked.required:
                 break
+            if not text:
+                tell("it has to be filled in")
+                continue
             try:
                 values[asked.name] = asked.value_of(text)
             except Misfit as misfit:

@@ -7,14 +7,22 @@ import shlex
 import time
 from pathlib import Path
 
+import grpc
+
+from services.cli.exits import Exit
 from services.cli.failures import CommandFailed
+from services.cli.refusals import Refusal
 from services.cli.state import state_directory
 
 _KEPT = 20
+# The same words again are refused again.
+_HOPELESS = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT)
 
 
 class NoPrompt(CommandFailed):
     """There is nothing to tell the agent."""
+
+    exit = Exit.USAGE
 
 
 def keep(directory: Path, prompt: str) -> Path | None:
@@ -33,6 +41,15 @@ def keep(directory: Path, prompt: str) -> Path | None:
     return file
 
 
+def note(error: grpc.aio.AioRpcError, words: str, session: str) -> None:
+    """Keep a refused prompt where trying again can help, and add to the error how."""
+    refusal = Refusal(error)
+    if not words.strip() or refusal.code in _HOPELESS or refusal.reason == "SESSION_CLOSED":
+        return
+    if file := keep(Path.cwd(), words):
+        error.add_note(f"the prompt is kept; to try again: {retry(file, session)}")
+
+
 def retry(file: Path, session: str) -> str:
     """The command that tells it again."""
     chosen = f" --session {shlex.quote(session)}" if session else ""
@@ -48,4 +65,5 @@ def read(file: Path) -> str:
             else file.read_text(encoding="utf-8")
         )
     except (OSError, UnicodeDecodeError) as error:
-        raise NoPrompt(f"{file} cannot be read: {error}") from error
+        cause = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise NoPrompt(f"{file} cannot be read: {cause}") from error

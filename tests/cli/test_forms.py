@@ -71,10 +71,30 @@ def test_a_form_is_filled_in_on_the_terminal(here: Place) -> None:
     assert "name: Ann\r\nport: Brest" in shown
 
 
+def test_ctrl_d_in_a_form_submits_nothing(here: Place) -> None:
+    with terminal(here, "run", "fill in name, port") as (process, screen):
+        read_until(screen, "answer (number, y or n): ")
+        os.write(screen, b"y\n")
+        read_until(screen, "Name: ")
+        os.write(screen, b"\n")
+        read_until(screen, "it has to be filled in\r\nName: ")
+        os.write(screen, b"\x04")
+        told = read_until(screen, "shows how it goes on")
+        assert "--value name=… --value port=…" in told
+        assert process.wait() == 5
+    [session] = documents(here.moorage("session", "get", "--json").stdout)
+    assert session["turn"]["state"] == "TURN_STATE_AWAITING_INPUT"
+    here.moorage("session", "close")
+
+
 def test_a_form_is_filled_in_by_flags(here: Place) -> None:
     asked = here.moorage("run", "fill in name, port")
     assert asked.returncode == 5
     assert asked.stdout.splitlines()[-1] == "? Please fill in name, port"
+    assert "--value name=… --value port=…` or `moorage answer decline " in asked.stderr
+    shown = here.moorage("session", "get").stdout
+    assert ["port", "Port", "(may", "be", "empty)"] in [line.split() for line in shown.splitlines()]
+    assert "--value name=… --value port=…` or `moorage answer decline " in shown
     misfit = here.moorage("answer", "accept", "--value", "colour=red")
     assert misfit.returncode == 2
     assert "--value name=… --value port=…" in misfit.stderr
@@ -118,7 +138,8 @@ def test_a_refused_prompt_is_kept_with_the_command_to_try_again(here: Place) -> 
     words = "say what it's\nsay worth"
     refused = here.moorage("run", words)
     assert refused.returncode == 1
-    told = next(line for line in refused.stderr.splitlines() if "to try again" in line)
+    first, *_, told = refused.stderr.splitlines()
+    assert first.startswith("error: ")
     command = shlex.split(told.partition("to try again: ")[2])
     assert command[:3] == ["moorage", "run", "--prompt-file"]
     file = Path(command[3])
@@ -129,6 +150,23 @@ def test_a_refused_prompt_is_kept_with_the_command_to_try_again(here: Place) -> 
     again = here.moorage(*command[1:])
     assert again.returncode == 0
     assert "what it's" in again.stdout
+
+
+def test_a_prompt_is_not_kept_where_trying_again_cannot_help(here: Place) -> None:
+    assert here.moorage("run", "say hello").returncode == 0
+    session = json.loads(here.moorage("session", "get", "--json").stdout)["sessionId"]
+    assert here.moorage("session", "close").returncode == 0
+    for name, reason in ((session, "SESSION_CLOSED"), ("nowhere", "SESSION_NOT_FOUND")):
+        refused = here.moorage("run", "say it", "--session", name)
+        assert refused.returncode == 1
+        assert reason in refused.stderr
+        assert "to try again" not in refused.stderr
+
+
+def test_a_prompt_file_that_cannot_be_read_is_one_line(place: Place) -> None:
+    missing = place.moorage("run", "--prompt-file", "/nope")
+    assert missing.returncode == 2
+    assert missing.stderr == "error: /nope cannot be read: No such file or directory\n"
 
 
 @pytest.mark.parametrize(

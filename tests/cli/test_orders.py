@@ -44,7 +44,7 @@ def test_stop_tells_how_the_turn_ended_and_leaves_the_agent_warm(here: Place) ->
     stopped = here.moorage("stop")
     assert (stopped.returncode, stopped.stderr) == (0, "")
     assert "STOPPED after " in stopped.stdout
-    assert "AGENT_CONFIRMED, the agent's process is still there" in stopped.stdout
+    assert "s: the agent confirmed and stays warm\n" in stopped.stdout
     code, _, errors = turn.ended()
     assert (code, errors) == (3, "")
     again = documents(here.moorage("run", "say on", "--json").stdout)
@@ -62,6 +62,28 @@ def test_stop_of_nothing_is_refused_and_of_an_ended_turn_does_nothing(here: Plac
     assert command["outcome"] == "COMMAND_OUTCOME_NOT_RUNNING"
 
 
+def test_stop_of_a_turn_that_does_not_exist_fails_and_says_what_it_did(here: Place) -> None:
+    assert here.moorage("run", "say hello").returncode == 0
+    session = session_here(here)["sessionId"]
+    typo = here.moorage("stop", "--turn", "TYPO")
+    assert (typo.returncode, typo.stdout) == (1, "")
+    error, hint = typo.stderr.splitlines()
+    assert error == f"error: session {session} has no turn TYPO"
+    assert hint.startswith("for 10 minutes none with this id can be started; `moorage turn list ")
+
+
+def test_a_session_that_cannot_be_closed_keeps_no_other_open(here: Place) -> None:
+    names = [f"{here.work.name[:40]}-{letter}" for letter in "ac"]
+    for name in names:
+        assert here.moorage("session", "create", name, "--directory", ".").returncode == 0
+    closed = here.moorage("session", "close", names[0], "a b", "nope", names[1])
+    assert closed.stdout.splitlines() == [f"{name} is closed" for name in names]
+    bad, missing = closed.stderr.splitlines()
+    assert bad.startswith("error: session_id: ")
+    assert missing.startswith("error: session nope does not exist")
+    assert closed.returncode == 2
+
+
 @pytest.mark.parametrize(("word", "ran"), [("approve", True), ("deny", False)])
 def test_a_question_without_a_terminal_ends_run_and_can_be_answered(
     here: Place, word: str, ran: bool
@@ -72,6 +94,14 @@ def test_a_question_without_a_terminal_ends_run_and_can_be_answered(
     assert "`moorage answer approve " in asked.stderr
     [session] = documents(here.moorage("session", "get", "--json").stdout)
     assert session["turn"]["state"] == "TURN_STATE_AWAITING_INPUT"
+    shown = here.moorage("session", "get").stdout
+    rows = [line.split(maxsplit=1) for line in shown.splitlines()]
+    assert ["waits", "for your answer"] in rows
+    assert ["asks", "touch ran.txt"] in rows
+    assert f"`moorage answer approve {session['sessionId']}` or `moorage answer deny " in shown
+    busy = here.moorage("run", "say no")
+    assert busy.returncode == 1
+    assert "`moorage answer` answers it; " in busy.stderr
     refused = here.moorage("answer", "perhaps")
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: perhaps is not offered\noffered: ")
@@ -125,6 +155,18 @@ def test_a_question_is_asked_on_the_terminal(here: Place) -> None:
     assert (here.work / "asked.txt").exists()
 
 
+def test_ctrl_d_at_a_question_is_as_without_a_terminal(here: Place) -> None:
+    with terminal(here, "run", "ask to run touch asked.txt") as (process, screen):
+        read_until(screen, "answer (number, y or n): ")
+        os.write(screen, b"\x04")
+        told = read_until(screen, "shows how it goes on")
+        assert process.wait() == 5
+    session = session_here(here)
+    assert f"`moorage answer approve {session['sessionId']}` or `moorage answer deny " in told
+    assert session["turn"]["state"] == "TURN_STATE_AWAITING_INPUT"
+    here.moorage("session", "close")
+
+
 @pytest.mark.parametrize(("key", "code"), [(b"y\n", 3), (b"n\n", 130)])
 def test_ctrl_c_on_a_terminal_asks_whether_to_stop(here: Place, key: bytes, code: int) -> None:
     with terminal(here, "run", ENDLESS) as (process, screen):
@@ -169,7 +211,7 @@ def test_operators_see_who_drives_what_and_where(here: Place) -> None:
 
 def test_operators_commands_need_an_address_where_nothing_runs(place: Place) -> None:
     refused = place.moorage("lease", "list")
-    assert refused.returncode == 1
+    assert refused.returncode == 6
     assert (
         refused.stderr.splitlines()[0] == "error: no `moorage up` runs here, so where is the owner service?"
     )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.programs import Place, Program
+from tests.cli.test_orders import read_until, terminal
 from tests.conditions import eventually
 
 pytestmark = pytest.mark.timeout(120)
@@ -57,7 +58,7 @@ async def test_a_turn_waits_for_the_one_in_progress_and_can_be_seen_and_withdraw
     withdrawn = here.moorage("stop", "--turn", third_turn["turnId"])
     assert withdrawn.returncode == 0
     assert withdrawn.stdout.startswith(f"turn {third_turn['turnId']}: STOPPED after ")
-    assert withdrawn.stdout.endswith("NOT_BEGUN\n")
+    assert withdrawn.stdout.endswith("s: it had not begun\n")
     assert third.ended()[0] == 3
     listed = here.moorage("turn", "list").stdout.splitlines()
     assert [line.split()[0] for line in listed[2:]] == [
@@ -93,7 +94,7 @@ def test_an_interrupting_turn_stops_the_one_in_progress_and_follows_it(here: Pla
     assert documents(here.moorage("command", "get", command["commandId"], "--json").stdout) == [command]
     got = here.moorage("command", "get", command["commandId"], "--wait").stdout
     assert got.startswith(f"turn {first_id}: STOPPED after ")
-    assert got.endswith("AGENT_CONFIRMED, the agent's process is still there\n")
+    assert got.endswith("s: the agent confirmed and stays warm\n")
     assert here.moorage("command", "list", "--turn", "none").stdout.split() == [
         *("command", "created", "what", "became", "of", "it")
     ]
@@ -102,9 +103,27 @@ def test_an_interrupting_turn_stops_the_one_in_progress_and_follows_it(here: Pla
 def test_after_a_stop_the_queue_is_held_until_the_next_turn(here: Place) -> None:
     first, _ = running(here, ENDLESS)
     waiting, turn = queued(here, "say later")
-    assert here.moorage("stop").returncode == 0
+    stopped = here.moorage("stop")
+    assert stopped.returncode == 0
+    assert stopped.stderr == (
+        f"turn {turn['turnId']} is held in the queue: the turn before did not complete; "
+        "the next completed turn releases it (`moorage run …`), "
+        f"`moorage stop {turn['sessionId']} --turn {turn['turnId']}` withdraws it\n"
+    )
     assert first.ended()[0] == 3
     held = here.moorage("session", "get").stdout
     assert f"queue      {turn['turnId']} (held until the next turn has run)" in held
     assert here.moorage("run", "say now").returncode == 0
     assert waiting.ended()[0] == 0
+
+
+def test_a_turn_in_the_queue_says_on_a_terminal_what_it_waits_for(here: Place) -> None:
+    first, _ = running(here, ENDLESS)
+    with terminal(here, "run", "say later", "--if-busy", "enqueue") as (process, screen):
+        read_until(screen, "queued, number 1, behind the turn in progress")
+        assert here.moorage("stop").returncode == 0
+        read_until(screen, "queued, number 1, held: the turn before did not complete")
+        assert here.moorage("run", "say now").returncode == 0
+        read_until(screen, "COMPLETED")
+        assert process.wait() == 0
+    assert first.ended()[0] == 3
