@@ -44,12 +44,12 @@ def doctor(
     ] = "",
     _json: JsonOption = False,
 ) -> None:
-    """Check this machine, and the services of the `up` around this directory."""
+    """Check this machine, and the services of the `up` around this directory, or the one that --address names."""
     options: Context = context.obj
 
     async def work() -> Exit:
         healthy = True
-        checks = {agent: partial(_agent, agent)} if agent else _checks(Path.cwd())
+        checks = {agent: partial(_agent, agent)} if agent else _checks(Path.cwd(), options.address)
         for name, check in checks.items():
             try:
                 told, works = await check(), True
@@ -58,6 +58,8 @@ def doctor(
             healthy &= works
             if options.output.as_json:
                 options.output.document({"check": name, "ok": works, "text": told})
+            elif check is _not_running:
+                options.output.line(f"- {name:<10} {told}")
             else:
                 options.output.piece("✓ " if works else "✗ ", "green" if works else "red")
                 options.output.line(f"{name:<10} {told}")
@@ -66,13 +68,16 @@ def doctor(
     run(options.output, work)
 
 
-def _checks(directory: Path) -> dict[str, Check]:
+def _checks(directory: Path, address: str) -> dict[str, Check]:
     state = state_directory(directory)
     checks: dict[str, Check] = {
         "python": _python,
         "disk": lambda: _disk(state),
         "postgres": _postgres,
     }
+    if address:
+        checks["session"] = partial(_serves, address)
+        return checks
     running = find_running(directory)
     if running is None:
         checks["services"] = _not_running

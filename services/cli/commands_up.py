@@ -13,8 +13,8 @@ from services.cli.app import Context, JsonOption, run
 from services.cli.exits import Exit
 from services.cli.options import DatabaseOption, checked
 from services.cli.output import Output
-from services.cli.stack import PORTS, StackOptions, run_stack
-from services.cli.state import Running, state_directory
+from services.cli.stack import PORTS, Stack, StackOptions, run_stack
+from services.cli.state import state_directory
 from services.cli.supervisor import ServiceFailed
 from services.common.addresses import Address
 
@@ -43,9 +43,10 @@ def up(
     root = Path.cwd()
 
     async def serve() -> Exit:
-        stack = StackOptions(root, state_directory(root), database_url, _addresses(listen))
+        tell = (lambda _: None) if options.output.as_json else options.output.line
+        stack = StackOptions(root, state_directory(root), database_url, _addresses(listen), tell)
         async with run_stack(stack) as running:
-            _announce(options.output, running.running)
+            _announce(options.output, running)
             try:
                 return await running.during(_until_interrupted())
             except asyncio.CancelledError:
@@ -71,7 +72,8 @@ def _addresses(listen: str) -> dict[str, str]:
     return {"session": listen} if address.port else dict.fromkeys(PORTS, listen)
 
 
-def _announce(output: Output, running: Running) -> None:
+def _announce(output: Output, stack: Stack) -> None:
+    running = stack.running
     if output.as_json:
         output.document(asdict(running))
         return
@@ -85,5 +87,7 @@ def _announce(output: Output, running: Running) -> None:
             ("  runner", running.runner, ""),
         ]
     )
+    if stack.postgres:
+        output.line(f"The database is in {stack.postgres.place}.")
     output.line(f"Logs are in {running.logs}. Ctrl-C ends everything.")
     output.line('Try `moorage run "say hello"` in another terminal, in this directory.')

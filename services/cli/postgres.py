@@ -65,6 +65,11 @@ class EmbeddedPostgres:
         return f"postgresql://moorage:{self._password}@127.0.0.1:{self._port}/moorage"
 
     @property
+    def place(self) -> Path:
+        """Where the data lies: as root not always in the directory. Known from the first start on."""
+        return self._home.path if self._home else self.directory
+
+    @property
     def pid(self) -> int | None:
         """Of the server's first process while that runs."""
         return self._process.pid if self._process and self._process.poll() is None else None

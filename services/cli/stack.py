@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,13 +33,15 @@ class StackOptions:
 
     `root` is where agents may work, `state` where data and logs go. Without
     `database_url` an embedded PostgreSQL keeps its data in `state`. `listen` fixes
-    addresses by the names of PORTS; the others are these, or free ones.
+    addresses by the names of PORTS; the others are these, or free ones. `tell` hears
+    what takes a while.
     """
 
     root: Path
     state: Path
     database_url: str = ""
     listen: Mapping[str, str] = field(default_factory=dict)
+    tell: Callable[[str], None] = lambda _: None
 
     @property
     def logs(self) -> Path:
@@ -78,7 +80,9 @@ def _database(options: StackOptions) -> Iterator[tuple[str, EmbeddedPostgres | N
     if options.database_url:
         yield options.database_url, None
         return
-    postgres = EmbeddedPostgres(options.state / "postgres")
+    place = options.state / "postgres"
+    options.tell(f"{'starting' if place.exists() else 'making'} the database…")
+    postgres = EmbeddedPostgres(place)
     try:
         # In this thread: the server's life is tied to the thread that starts it.
         yield postgres.start(), postgres

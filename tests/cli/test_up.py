@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import time
+from pathlib import Path
 
 import pytest
 
@@ -93,6 +94,18 @@ async def test_a_database_that_ends_ends_everything(place: Place) -> None:
         assert code == 1
         assert error_of(errors)["message"].startswith("PostgreSQL ended: its log is ")
         await gone(family)
+
+
+def test_people_are_told_what_takes_a_while_and_where_the_data_lies(place: Place) -> None:
+    program = place.start("up", "--listen", "127.0.0.1:0")
+    assert program.line() == "making the database…\n"
+    while not (line := program.line()).startswith("The database is in "):
+        pass
+    assert (
+        Path(line.removeprefix("The database is in ").strip().rstrip(".")) / "data" / "PG_VERSION"
+    ).exists()
+    program.signal(signal.SIGTERM)
+    assert program.ended()[0] == 143
 
 
 def test_an_address_in_use_is_refused(place: Place) -> None:

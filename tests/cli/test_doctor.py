@@ -1,0 +1,28 @@
+"""`moorage doctor` where no `up` runs, and of a service that was named."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.programs import Place
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_what_does_not_run_is_no_check_mark(place: Place) -> None:
+    told = place.moorage("doctor")
+    assert told.returncode == 0
+    assert [line[0] for line in told.stdout.splitlines()] == ["✓", "✓", "✓", "-"]
+
+
+def test_the_service_that_was_named_is_looked_at(moored: Place, place: Place) -> None:
+    [running] = moored.state_home.glob("moorage/*/up.json")
+    address = json.loads(running.read_text())["session"]
+    well = place.moorage("--address", address, "doctor")
+    assert (well.returncode, well.stdout.splitlines()[-1]) == (0, f"✓ session    serves on {address}")
+    away = place.moorage("--address", "127.0.0.1:1", "doctor", "--json")
+    assert away.returncode == 1
+    check = json.loads(away.stdout.splitlines()[-1])
+    assert (check["check"], check["ok"]) == ("session", False)
