@@ -80,6 +80,22 @@ async def test_says_and_thinks_in_several_chunks(demo: Agent) -> None:
     assert len({chunk.message_id for chunk in said}) == 1
 
 
+async def test_tells_what_it_can_be_told(demo: Agent) -> None:
+    assert await demo.say("help") == "end_turn"
+    told = demo.listener.text()
+    words = (
+        "say TEXT",
+        "ask to run",
+        "fill in NAME",
+        "count to N",
+        "[every SECONDS]",
+        "remember",
+        "hang hard",
+        "help",
+    )
+    assert [word for word in words if word not in told] == []
+
+
 async def test_echoes_whatever_is_no_command(demo: Agent) -> None:
     assert await demo.say("say", "runs on", "", "say x") == "end_turn"
     assert demo.listener.text() == "You said: say\nruns onx"

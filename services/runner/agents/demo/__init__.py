@@ -24,6 +24,7 @@ its input. Each line of a prompt is one command, in any case:
     exit CODE                   the process ends in the middle of the prompt
     hang                        never ends, ignores session/cancel and the end of its input
     hang hard                   ignores SIGTERM, too
+    help                        streams this table
     > TEXT                      quotes what was said elsewhere: does nothing
     anything else               a plan, a thought and an echo in several chunks
 

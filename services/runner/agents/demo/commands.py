@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -207,6 +208,13 @@ def fail(turn: Turn, match: re.Match[str]) -> NoReturn:
 @command(r"exit (\d+)")
 def exit_process(turn: Turn, match: re.Match[str]) -> NoReturn:
     os._exit(int(match[1]))
+
+
+@command(r"help")
+def tell_commands(turn: Turn, match: re.Match[str]) -> None:
+    """The table of the package's docstring."""
+    table = (sys.modules[__package__ or ""].__doc__ or "").split("\n\n")[2]
+    turn.stream(*pieces_of(f"Each line of a prompt is one command:\n\n{table}\n"))
 
 
 @command(r"hang(?: hard)?")
