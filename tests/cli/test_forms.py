@@ -77,7 +77,7 @@ def test_ctrl_d_in_a_form_submits_nothing(here: Place) -> None:
         os.write(screen, b"y\n")
         read_until(screen, "Name: ")
         os.write(screen, b"\n")
-        read_until(screen, "it has to be filled in\r\nName: ")
+        read_until(screen, "it has to be filled in")
         os.write(screen, b"\x04")
         told = read_until(screen, "shows how it goes on")
         assert "--value name=… --value port=…" in told
