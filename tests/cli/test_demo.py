@@ -63,7 +63,7 @@ def test_a_service_that_dies_fails_it_at_once(place: Place, temporary: Path) -> 
     failed = place.moorage("demo", **environment)
     assert failed.returncode == 1
     error, *_, hint = failed.stderr.splitlines()
-    assert error.startswith("error: the service runner was ended by SIGKILL: ")
+    assert error.startswith("error: the service runner was ended by SIGKILL (killed): ")
     assert hint.startswith(f"the services' logs are in {temporary}")
 
 

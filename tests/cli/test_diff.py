@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,7 +12,10 @@ import pytest
 from services.cli import baselines
 from tests.cli.programs import Place
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(shutil.which("git") is None, reason="there is no git on this machine"),
+]
 
 
 def git(directory: Path, *arguments: str) -> str:

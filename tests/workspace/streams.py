@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -118,8 +119,10 @@ class Streaming:
         """Start, give it all input, and read all output meanwhile."""
         async with self as stream, asyncio.TaskGroup() as group:
             reading = group.create_task(stream.result())
-            await stream.write(stdin)
-            await stream.close_stdin()
+            # The command may have ended before its input has, and the stream with it; the reader knows.
+            with contextlib.suppress(MoorageError):
+                await stream.write(stdin)
+                await stream.close_stdin()
         return reading.result()
 
     async def refusal(self) -> MoorageError:
