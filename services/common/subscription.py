@@ -42,8 +42,8 @@ class Subscription:
         """End, and wait until the connection is closed."""
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            # Not awaited itself: its cancellation could not be told from one of the caller.
+            await asyncio.wait({self._task})
 
     async def _follow(self) -> None:
         """Deliver until the connection is lost, which is an error."""
