@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from services.common.clock import Clock
@@ -13,43 +13,23 @@ from services.common.logs import get_logger
 from services.common.telemetry import use_traceparent
 from services.session.close.closing import CloseClaim, NotYet
 from services.session.close.steps import CloseSteps
-from services.session.outbox.claims import ATTEMPT, HOLD, ClaimLoop, back_off
+from services.session.outbox.claims import ATTEMPT, StoredOutbox, back_off
 from services.session.store.closing import CloseStore
 
 _log: Final = get_logger(__name__)
 
 
-class Closer:
+class Closer(StoredOutbox[CloseClaim]):
     """Any number of replicas may run it: a session is closed by one at a time."""
 
     def __init__(
         self, store: CloseStore, steps: CloseSteps, clock: Clock, *, changed: Callable[[str, str], None]
     ) -> None:
         """`changed` is told project and session of each one that was closed."""
+        super().__init__("closing a session", store, clock)
         self._store = store
         self._steps = steps
         self._changed = changed
-        self._loop = ClaimLoop("closing a session", self, clock)
-        self._hastened = False
-
-    def wake(self) -> None:
-        """A session is to be closed."""
-        self._loop.wake()
-
-    async def run(self) -> None:
-        """Close until cancelled."""
-        await self._loop.run()
-
-    async def claim(self, limit: int) -> Sequence[CloseClaim]:
-        """See Outbox. After a start everything is due: whoever was at it may be gone."""
-        if not self._hastened:
-            await self._store.hasten()
-            self._hastened = True
-        return await self._store.claim(limit, hold=HOLD)
-
-    async def next_due(self) -> float | None:
-        """See Outbox."""
-        return await self._store.next_due()
 
     async def handle(self, claim: CloseClaim) -> None:
         """See Outbox. The client's request goes on here, whichever process and whenever it is."""

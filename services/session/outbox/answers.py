@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Final
 
 from moorage.runner.v1 import runner_pb2
@@ -15,7 +14,7 @@ from services.common.logs import get_logger
 from services.common.telemetry import use_traceparent
 from services.session.clients import Leases, Runners
 from services.session.interactions import AnswerClaim
-from services.session.outbox.claims import ATTEMPT, HOLD, ClaimLoop, back_off
+from services.session.outbox.claims import ATTEMPT, StoredOutbox, back_off
 from services.session.sessions import resource_of
 from services.session.store.answers import AnswerStore
 
@@ -24,7 +23,7 @@ _ANSWER: Final = 3.0
 _log: Final = get_logger(__name__)
 
 
-class AnswerDelivery:
+class AnswerDelivery(StoredOutbox[AnswerClaim]):
     """Any number of replicas may run it: a decision is delivered by one at a time.
 
     It goes on until the holder of the session has taken it, or the turn is stopped or has
@@ -33,30 +32,10 @@ class AnswerDelivery:
 
     def __init__(self, store: AnswerStore, leases: Leases, runners: Runners, clock: Clock) -> None:
         """Who holds a session, and how runners are called."""
+        super().__init__("delivering an answer", store, clock)
         self._store = store
         self._leases = leases
         self._runners = runners
-        self._loop = ClaimLoop("delivering an answer", self, clock)
-        self._hastened = False
-
-    def wake(self) -> None:
-        """A question was decided."""
-        self._loop.wake()
-
-    async def run(self) -> None:
-        """Deliver until cancelled."""
-        await self._loop.run()
-
-    async def claim(self, limit: int) -> Sequence[AnswerClaim]:
-        """See Outbox. After a start everything is due: whoever had claimed it may be gone."""
-        if not self._hastened:
-            await self._store.hasten()
-            self._hastened = True
-        return await self._store.claim(limit, hold=HOLD)
-
-    async def next_due(self) -> float | None:
-        """See Outbox."""
-        return await self._store.next_due()
 
     async def handle(self, claim: AnswerClaim) -> None:
         """See Outbox. The trace of the turn goes on here, whichever process and whenever it is."""

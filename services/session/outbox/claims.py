@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ from services.common.loops import Failures, forever
 from services.session.watch.waiting import Bell
 
 ClaimT = TypeVar("ClaimT")
+RowT_co = TypeVar("RowT_co", covariant=True)
 
 # A claim outlives its attempt; a replica that dies with it delays the row by so many seconds.
 HOLD: Final = 8.0
@@ -122,3 +124,56 @@ class ClaimLoop(Generic[ClaimT]):
         with suppress(Exception):
             async with asyncio.timeout(_HAND_BACK):
                 await self._outbox.hand_back(claim)
+
+
+class Rows(Protocol[RowT_co]):
+    """The stored rows of an outbox."""
+
+    async def hasten(self) -> None:
+        """Let all of them be due."""
+        ...
+
+    async def claim(self, limit: int, *, hold: float) -> Sequence[RowT_co]:
+        """Take at most so many that are due; they are due again after `hold` seconds."""
+        ...
+
+    async def next_due(self) -> float | None:
+        """Seconds until the next one is due, None when there is none."""
+        ...
+
+
+class StoredOutbox(ABC, Generic[ClaimT]):
+    """An outbox of stored rows, which a replica works off from its start on."""
+
+    def __init__(self, name: str, rows: Rows[ClaimT], clock: Clock) -> None:
+        """`name` says in the log what is done with a row."""
+        self._rows = rows
+        self._loop = ClaimLoop(name, self, clock)
+        self._hastened = False
+
+    def wake(self) -> None:
+        """There is a new row."""
+        self._loop.wake()
+
+    async def run(self) -> None:
+        """Work it off until cancelled."""
+        await self._loop.run()
+
+    async def claim(self, limit: int) -> Sequence[ClaimT]:
+        """See Outbox. After a start everything is due: whoever had claimed it may be gone."""
+        if not self._hastened:
+            await self._rows.hasten()
+            self._hastened = True
+        return await self._rows.claim(limit, hold=HOLD)
+
+    async def next_due(self) -> float | None:
+        """See Outbox."""
+        return await self._rows.next_due()
+
+    @abstractmethod
+    async def handle(self, claim: ClaimT) -> None:
+        """See Outbox."""
+
+    @abstractmethod
+    async def hand_back(self, claim: ClaimT) -> None:
+        """See Outbox."""

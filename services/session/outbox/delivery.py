@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from services.common.clock import Clock
@@ -14,7 +13,7 @@ from services.common.logs import get_logger
 from services.common.telemetry import use_traceparent
 from services.common.together import both
 from services.session.commands import StopClaim
-from services.session.outbox.claims import ATTEMPT, HOLD, ClaimLoop, back_off
+from services.session.outbox.claims import ATTEMPT, StoredOutbox, back_off
 from services.session.store.delivery import DeliveryStore
 
 _log: Final = get_logger(__name__)
@@ -57,38 +56,18 @@ class StopAdapter(Protocol):
         ...
 
 
-class StopDelivery:
+class StopDelivery(StoredOutbox[StopClaim]):
     """Any number of replicas may run it: a Stop is delivered by one at a time."""
 
     def __init__(self, store: DeliveryStore, adapter: StopAdapter, clock: Clock) -> None:
         """`adapter` reaches the holders."""
+        super().__init__("delivering a Stop", store, clock)
         self._store = store
         self._adapter = adapter
-        self._loop = ClaimLoop("delivering a Stop", self, clock)
-        self._hastened = False
-
-    def wake(self) -> None:
-        """A Stop was stored."""
-        self._loop.wake()
 
     def hand_over(self, claim: StopClaim) -> None:
         """A Stop was stored, claimed by this replica."""
         self._loop.hand_over(claim)
-
-    async def run(self) -> None:
-        """Deliver until cancelled."""
-        await self._loop.run()
-
-    async def claim(self, limit: int) -> Sequence[StopClaim]:
-        """See Outbox. After a start everything is due: whoever should have sent it may be gone."""
-        if not self._hastened:
-            await self._store.hasten()
-            self._hastened = True
-        return await self._store.claim(limit, hold=HOLD)
-
-    async def next_due(self) -> float | None:
-        """See Outbox."""
-        return await self._store.next_due()
 
     async def handle(self, claim: StopClaim) -> None:
         """See Outbox. The client's request goes on here, whichever process and whenever it is."""
