@@ -9,7 +9,9 @@ from typing import Any
 import grpc
 import pytest
 
+from services.common import failpoints
 from services.common.channels import open_channel
+from tests.gates import Gates
 from tests.runner.moments import Moments
 from tests.runner.parts import Stack
 from tests.runner.talks import Talks
@@ -59,3 +61,12 @@ def moments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Moments:
     directory = tmp_path / "moments"
     directory.mkdir()
     return Moments(monkeypatch, directory)
+
+
+@pytest.fixture
+def gates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gates:
+    """Failpoints of all services of this process."""
+    gates = Gates(tmp_path / "gates")
+    for name, action in failpoints.parse(gates.failpoints).items():
+        monkeypatch.setitem(failpoints._active, name, action)
+    return gates

@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from moorage.common.v1 import turn_pb2
 from moorage.common.v1.turn_pb2 import EndReason, RuntimeAfter, StopMethod
 from moorage.session.v1 import journal_pb2, session_pb2
 
-from services.common import failpoints
 from services.runner.runtimes import Runtime
 from tests.conditions import eventually
 from tests.databases import execute
@@ -37,15 +35,6 @@ QUICK: dict[str, Any] = {
 BEFORE_CANCEL, AFTER_CANCEL = "runner.stop.before_cancel", "runner.stop.after_cancel"
 
 Fault = Callable[[Stack, int], Awaitable[None]]
-
-
-@pytest.fixture
-def gates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gates:
-    """Failpoints of all services of this process."""
-    gates = Gates(tmp_path / "gates")
-    for name, action in failpoints.parse(gates.failpoints).items():
-        monkeypatch.setitem(failpoints._active, name, action)
-    return gates
 
 
 @pytest.fixture

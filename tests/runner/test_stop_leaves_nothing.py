@@ -9,7 +9,6 @@ from moorage.common.v1 import turn_pb2
 from moorage.common.v1.turn_pb2 import StopMethod
 from moorage.session.v1 import session_pb2
 
-from services.common import failpoints
 from tests.conditions import eventually
 from tests.gates import Gates
 from tests.runner.parts import Stack
@@ -26,15 +25,6 @@ BEGUN = (
     "runner.session.before_load",
     "runner.prompt.before_send",
 )
-
-
-@pytest.fixture
-def gates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gates:
-    """Failpoints of all services of this process."""
-    gates = Gates(tmp_path / "gates")
-    for name, action in failpoints.parse(gates.failpoints).items():
-        monkeypatch.setitem(failpoints._active, name, action)
-    return gates
 
 
 async def check_stopped(

@@ -13,7 +13,6 @@ from moorage.common.v1 import turn_pb2
 from moorage.common.v1.turn_pb2 import StopMethod
 from moorage.session.v1 import session_pb2
 
-from services.common import failpoints
 from tests.conditions import eventually
 from tests.gates import Gates
 from tests.processes import is_alive
@@ -27,15 +26,6 @@ LEAVES_ONE = "setsid sh -c 'echo $$ > child; exec sleep 600' & until test -s chi
 QUICK: dict[str, Any] = {"cancel_timeout": 0.5, "close_timeout": 0.2, "terminate_timeout": 0.5}
 
 Event = Callable[[Stack, int], Awaitable[None]]
-
-
-@pytest.fixture
-def gates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gates:
-    """Failpoints of all services of this process."""
-    gates = Gates(tmp_path / "gates")
-    for name, action in failpoints.parse(gates.failpoints).items():
-        monkeypatch.setitem(failpoints._active, name, action)
-    return gates
 
 
 async def nothing_more(_: Stack, __: int) -> None:
