@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 import structlog
 
-from services.cli.postgres import EmbeddedPostgres
+from services.cli.postgres.embedded import EmbeddedPostgres
 from services.common.database import Database
 from services.common.migrations import migrate
 from services.common.settings import DatabaseSettings

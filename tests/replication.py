@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-from services.cli import postgres
-from services.cli.postgres import EmbeddedPostgres
-from services.cli.postgres_data import end_leftovers
-from services.cli.postgres_home import find_home
+from services.cli.postgres import embedded as postgres
+from services.cli.postgres.data import end_leftovers
+from services.cli.postgres.embedded import EmbeddedPostgres
+from services.cli.postgres.home import find_home
 from tests.conditions import eventually
 from tests.databases import execute, fetch_value
 

@@ -8,23 +8,23 @@ from typing import Annotated, TextIO
 
 import typer
 
-from services.cli import (
-    commands_approval,
-    commands_demo,
-    commands_diff,
-    commands_doctor,
-    commands_history,
-    commands_migrate,
-    commands_operate,
-    commands_run,
-    commands_runner,
-    commands_session,
-    commands_takeover,
-    commands_turns,
-    commands_up,
-    commands_verify,
-)
 from services.cli.app import Context
+from services.cli.commands import (
+    approval,
+    demo,
+    diff,
+    doctor,
+    history,
+    migrate,
+    operate,
+    run,
+    runner,
+    session,
+    takeover,
+    turns,
+    up,
+    verify,
+)
 from services.cli.options import checked
 from services.cli.output import Output
 from services.common.addresses import Address
@@ -70,24 +70,24 @@ def program(
     context.obj = Context(Output(), address, project or DEFAULT_PROJECT)
 
 
-app.command()(commands_up.up)
-app.command()(commands_migrate.migrate)
-app.command()(commands_demo.demo)
-app.command()(commands_run.run)
-app.command()(commands_run.watch)
-app.command()(commands_turns.stop)
-app.command()(commands_turns.answer)
-app.command()(commands_diff.diff)
-app.add_typer(commands_approval.app, name="approval")
-commands_session.app.command()(commands_takeover.takeover)
-app.add_typer(commands_session.app, name="session")
-app.add_typer(commands_history.turn_app, name="turn")
-app.add_typer(commands_history.command_app, name="command")
-app.add_typer(commands_operate.lease_app, name="lease")
-app.add_typer(commands_operate.workspace_app, name="workspace")
-app.add_typer(commands_runner.runner_app, name="runner")
-app.command()(commands_doctor.doctor)
-app.add_typer(commands_verify.app, name="verify")
+app.command()(up.up)
+app.command()(migrate.migrate)
+app.command()(demo.demo)
+app.command()(run.run)
+app.command()(run.watch)
+app.command()(turns.stop)
+app.command()(turns.answer)
+app.command()(diff.diff)
+app.add_typer(approval.app, name="approval")
+session.app.command()(takeover.takeover)
+app.add_typer(session.app, name="session")
+app.add_typer(history.turn_app, name="turn")
+app.add_typer(history.command_app, name="command")
+app.add_typer(operate.lease_app, name="lease")
+app.add_typer(operate.workspace_app, name="workspace")
+app.add_typer(runner.runner_app, name="runner")
+app.command()(doctor.doctor)
+app.add_typer(verify.app, name="verify")
 
 
 def main() -> None:

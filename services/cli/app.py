@@ -16,7 +16,7 @@ from services.cli.exits import SIGNALLED, Exit
 from services.cli.failures import CommandFailed
 from services.cli.interrupts import Interrupted, interruptible
 from services.cli.output import Output
-from services.cli.postgres import EmbeddedPostgresError
+from services.cli.postgres.embedded import EmbeddedPostgresError
 from services.cli.refusals import Refusal
 from services.cli.state import find_running
 from services.common.errors import MoorageError, StartupRefused

@@ -13,7 +13,7 @@ from typing import NoReturn, TypeVar
 import tenacity
 
 from services.cli.ports import all_free, choose
-from services.cli.postgres import EmbeddedPostgres
+from services.cli.postgres.embedded import EmbeddedPostgres
 from services.cli.racing import first
 from services.cli.state import Running, announced, only_one
 from services.cli.supervisor import ServiceFailed, ServiceSpec, Supervisor

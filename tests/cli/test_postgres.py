@@ -16,13 +16,15 @@ import pytest
 from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from services.cli import postgres, postgres_data, postgres_home
-from services.cli.postgres import EmbeddedPostgres, EmbeddedPostgresError
+from services.cli.postgres import data as postgres_data
+from services.cli.postgres import embedded as postgres
+from services.cli.postgres import home as postgres_home
+from services.cli.postgres.embedded import EmbeddedPostgres, EmbeddedPostgresError
 
 OWNER = """
 import sys
 from pathlib import Path
-from services.cli.postgres import EmbeddedPostgres
+from services.cli.postgres.embedded import EmbeddedPostgres
 server = EmbeddedPostgres(Path(sys.argv[1]), durable=False)
 print(server.start(), server.pid, flush=True)
 sys.stdin.read()

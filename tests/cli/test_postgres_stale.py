@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.postgres_home import Home
-from services.cli.postgres_stale import note, remove_stale, withdraw
+from services.cli.postgres.home import Home
+from services.cli.postgres.stale import note, remove_stale, withdraw
 
 
 @pytest.fixture

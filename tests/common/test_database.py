@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import asyncpg
 import pytest
 
-from services.cli.postgres import EmbeddedPostgres
+from services.cli.postgres.embedded import EmbeddedPostgres
 from services.common.database import Database
 from services.common.errors import DependencyUnavailable, NotFound, Unavailable
 from services.common.settings import DatabaseSettings

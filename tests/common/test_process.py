@@ -11,7 +11,7 @@ import grpc
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
-from services.cli.postgres import EmbeddedPostgres
+from services.cli.postgres.embedded import EmbeddedPostgres
 from services.common.channels import open_channel
 from services.common.failpoints import FailpointSyntaxError, parse
 from services.common.migrations import migrate

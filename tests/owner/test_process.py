@@ -10,7 +10,7 @@ import grpc
 import pytest
 from moorage.owner.v1 import lease_pb2, lease_pb2_grpc
 
-from services.cli.postgres import EmbeddedPostgres
+from services.cli.postgres.embedded import EmbeddedPostgres
 from services.common.channels import open_channel
 from services.common.errors import MoorageError
 from services.common.migrations import migrate

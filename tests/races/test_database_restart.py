@@ -11,7 +11,7 @@ from functools import partial
 import grpc
 import pytest
 
-from services.cli.postgres import EmbeddedPostgres
+from services.cli.postgres.embedded import EmbeddedPostgres
 from services.common.channels import open_channel
 from services.common.clock import SystemClock
 from services.common.migrations import migrate

@@ -15,7 +15,7 @@ from moorage.common.v1 import turn_pb2
 from moorage.session.v1 import journal_pb2
 from moorage.session.v1.journal_pb2_grpc import JournalServiceStub
 
-from services.cli.postgres import EmbeddedPostgres
+from services.cli.postgres.embedded import EmbeddedPostgres
 from services.common.clock import SystemClock
 from services.common.database import Database
 from services.common.errors import MoorageError

@@ -13,7 +13,7 @@ import pytest
 from moorage.session.v1 import session_pb2
 from moorage.session.v1.session_pb2_grpc import SessionServiceStub
 
-from services.cli.postgres import EmbeddedPostgres
+from services.cli.postgres.embedded import EmbeddedPostgres
 from services.common.channels import open_channel
 from services.common.database import Database
 from services.common.errors import MoorageError, NotFound, OutOfRange, Unavailable

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from moorage.common.v1 import turn_pb2
 
-from services.cli.postgres import EmbeddedPostgres
+from services.cli.postgres.embedded import EmbeddedPostgres
 from tests.conditions import eventually
 from tests.processes import is_alive
 from tests.runner.holding import pid_in

@@ -16,7 +16,7 @@ import pytest_asyncio
 from moorage.common.v1 import turn_pb2
 from moorage.common.v1.record_pb2 import Record
 
-from services.cli.postgres import EmbeddedPostgres
+from services.cli.postgres.embedded import EmbeddedPostgres
 from tests.conditions import eventually
 from tests.processes import is_alive
 from tests.runner.remains import marked

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from services.cli.postgres_data import end_leftovers
-from services.cli.postgres_home import Home
+from services.cli.postgres.data import end_leftovers
+from services.cli.postgres.home import Home
 
 _NOTE = "throwaway"
 # Whoever was killed may be about to be started again on its data.

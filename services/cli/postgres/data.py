@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from services.cli.postgres_home import EmbeddedPostgresError, Home, postgres_version
+from services.cli.postgres.home import EmbeddedPostgresError, Home, postgres_version
 
 _POLL = 0.02
 # What a left-over process is sent, and for how many seconds. Most end by themselves (0 is no signal).

@@ -13,7 +13,7 @@ from moorage.session.v1 import session_pb2
 from moorage.session.v1.journal_pb2_grpc import JournalServiceStub
 
 from services.cli.app import Context, JsonOption, call
-from services.cli.commands_operate import OwnerOption, WorkspaceOption
+from services.cli.commands.operate import OwnerOption, WorkspaceOption
 from services.cli.connection import Connection
 from services.cli.directory import find_session
 from services.cli.exits import Exit

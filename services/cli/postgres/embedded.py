@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 from typing import IO
 
-from services.cli.postgres_data import end_leftovers, initialise, refuse_foreign
-from services.cli.postgres_home import EmbeddedPostgresError, Home, find_home
-from services.cli.postgres_stale import note, remove_stale, withdraw
+from services.cli.postgres.data import end_leftovers, initialise, refuse_foreign
+from services.cli.postgres.home import EmbeddedPostgresError, Home, find_home
+from services.cli.postgres.stale import note, remove_stale, withdraw
 
 __all__ = ["EmbeddedPostgres", "EmbeddedPostgresError"]
 

@@ -15,7 +15,7 @@ from services.cli.connection import connect
 from services.cli.demo import Demo, Tell
 from services.cli.exits import Exit
 from services.cli.output import Output
-from services.cli.postgres import EmbeddedPostgres
+from services.cli.postgres.embedded import EmbeddedPostgres
 from services.cli.stack import PORTS, StackOptions, run_stack
 
 

@@ -21,7 +21,7 @@ from moorage.owner.v1.lease_pb2_grpc import LeaseServiceStub
 from services.cli.app import Context, JsonOption, run
 from services.cli.exits import Exit
 from services.cli.failures import CommandFailed
-from services.cli.postgres_home import EmbeddedPostgresError, packaged_programs
+from services.cli.postgres.home import EmbeddedPostgresError, packaged_programs
 from services.cli.state import Running, find_running, state_directory
 from services.cli.verifier import findings
 from services.common.channels import open_channel
