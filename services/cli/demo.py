@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
-from moorage.common.v1 import record_pb2, turn_pb2
+from moorage.common.v1 import provision_pb2, record_pb2, turn_pb2
 from moorage.session.v1 import session_pb2
 
 from services.cli.connection import Connection
@@ -58,7 +58,7 @@ class Demo:
             agent=session_pb2.AgentSpec(profile="demo"),
             approval_policy=turn_pb2.APPROVAL_POLICY_ASK,
             labels={"made-by": "demo"},
-            provision=session_pb2.WorkspaceProvision(provider="local"),
+            provision=provision_pb2.ProvisionSpec(provider="local"),
             wait_ready=True,
         )
         made = await self.connection.sessions.CreateSession(request, metadata=self.connection.metadata)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from moorage.common.v1 import binding_pb2
+from moorage.common.v1 import binding_pb2, provision_pb2
 from moorage.session.v1 import session_pb2
 from moorage.workspace.v1 import workspace_pb2
 
@@ -40,7 +40,7 @@ class SessionWish:
     approval_policy: ApprovalPolicy
     limits: bytes
     retention: RetentionPolicy | None
-    source: workspace_pb2.ProvisionSpec | binding_pb2.Binding | None
+    source: provision_pb2.ProvisionSpec | binding_pb2.Binding | None
 
     def provisioning(self, workspace_id: str) -> workspace_pb2.ProvisionWorkspaceRequest:
         """What the workspace service is asked for; without a source: its default directory."""
@@ -49,7 +49,7 @@ class SessionWish:
             project=self.project,
             workspace_id=workspace_id,
             session_id=self.session_id,
-            provision=source if isinstance(source, workspace_pb2.ProvisionSpec) else None,
+            provision=source if isinstance(source, provision_pb2.ProvisionSpec) else None,
             binding=source if isinstance(source, binding_pb2.Binding) else None,
         )
 
@@ -95,11 +95,11 @@ def _retention_of(binding: bindings.Binding) -> RetentionPolicy:
 
 def _source(
     request: session_pb2.CreateSessionRequest,
-) -> workspace_pb2.ProvisionSpec | binding_pb2.Binding | None:
+) -> provision_pb2.ProvisionSpec | binding_pb2.Binding | None:
     match request.WhichOneof("workspace"):
         case "provision":
             provider = check_optional_name("provision.provider", request.provision.provider)
-            return workspace_pb2.ProvisionSpec(provider=provider)
+            return provision_pb2.ProvisionSpec(provider=provider)
         case "binding":
             return _supplied(request.binding)
         case _:

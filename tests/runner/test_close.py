@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from moorage.common.v1 import turn_pb2
+from moorage.common.v1 import provision_pb2, turn_pb2
 from moorage.session.v1 import session_pb2
 
 from tests.processes import is_alive
@@ -12,7 +12,7 @@ from tests.runner.holding import live_leases, pid_in
 from tests.runner.parts import Stack
 from tests.runner.talks import PATIENCE, Talks, kinds_of
 
-PROVISION = session_pb2.WorkspaceProvision()
+PROVISION = provision_pb2.ProvisionSpec()
 
 
 async def close(talks: Talks, session_id: str) -> session_pb2.Session:

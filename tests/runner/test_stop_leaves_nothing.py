@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from moorage.common.v1 import turn_pb2
+from moorage.common.v1 import provision_pb2, turn_pb2
 from moorage.common.v1.turn_pb2 import StopMethod
 from moorage.session.v1 import session_pb2
 
@@ -41,7 +41,7 @@ async def check_stopped(
 @pytest.mark.parametrize("moment", BEGUN)
 async def test_before_the_prompt(stack: Stack, talks: Talks, gates: Gates, moment: str) -> None:
     runner = await stack.add_runner(terminate_timeout=0.5)
-    await talks.create("s", provision=session_pb2.WorkspaceProvision(), wait_ready=True)
+    await talks.create("s", provision=provision_pb2.ProvisionSpec(), wait_ready=True)
     remains = Remains(stack)
     gate = gates.hold(moment, "t")
     await talks.start("s", "t", "run echo ran > ran")
@@ -60,7 +60,7 @@ async def test_before_the_prompt(stack: Stack, talks: Talks, gates: Gates, momen
 
 async def test_before_it_was_begun(stack: Stack, talks: Talks, gates: Gates) -> None:
     runner = await stack.add_runner()
-    await talks.create("s", provision=session_pb2.WorkspaceProvision(), wait_ready=True)
+    await talks.create("s", provision=provision_pb2.ProvisionSpec(), wait_ready=True)
     remains = Remains(stack)
     for turn_id, moment in (("a", "runner.dispatch.registered"), ("b", "runner.begin_turn.before")):
         gate = gates.hold(moment, turn_id)
@@ -78,7 +78,7 @@ async def test_while_the_workspace_is_being_made(stack: Stack, talks: Talks, gat
     runner = await stack.add_runner()
     remains = Remains(stack)
     making = gates.hold("workspace.provision.before_make")
-    await talks.create("s", provision=session_pb2.WorkspaceProvision())
+    await talks.create("s", provision=provision_pb2.ProvisionSpec())
     await talks.start("s", "t", "run echo ran > ran")
 
     async def waits_for_it() -> bool:

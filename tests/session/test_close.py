@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from moorage.common.v1 import binding_pb2, turn_pb2
+from moorage.common.v1 import binding_pb2, provision_pb2, turn_pb2
 from moorage.owner.v1 import lease_pb2
 from moorage.runner.v1 import runner_pb2
 from moorage.session.v1 import session_pb2
@@ -37,7 +37,7 @@ OPEN, CLOSING, CLOSED = (
 )
 DELETE_ON_CLOSE = session_pb2.RETENTION_POLICY_DELETE_ON_CLOSE
 MANUAL = session_pb2.RETENTION_POLICY_MANUAL
-PROVISION = session_pb2.WorkspaceProvision()
+PROVISION = provision_pb2.ProvisionSpec()
 
 
 @dataclass

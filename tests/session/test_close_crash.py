@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from moorage.common.v1 import turn_pb2
+from moorage.common.v1 import provision_pb2, turn_pb2
 from moorage.owner.v1 import lease_pb2
 from moorage.runner.v1 import runner_pb2
 from moorage.session.v1 import session_pb2
@@ -97,7 +97,7 @@ async def test_a_replica_killed_at_any_step_leaves_the_rest_to_the_next_start(
     async with served(places) as client:
         for session_id in STEPS:
             made = await client.create(
-                session_id=session_id, provision=session_pb2.WorkspaceProvision(), wait_ready=True
+                session_id=session_id, provision=provision_pb2.ProvisionSpec(), wait_ready=True
             )
             roots[session_id] = Path(made.binding.local.directory)
     async with open_channel(places.owner_address) as owner, fake_runner("one") as fake:

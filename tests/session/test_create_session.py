@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from moorage.common.v1 import binding_pb2, turn_pb2
+from moorage.common.v1 import binding_pb2, provision_pb2, turn_pb2
 from moorage.common.v1.errors_pb2 import ErrorReason
 from moorage.owner.v1 import lease_pb2
 from moorage.owner.v1.lease_pb2_grpc import LeaseServiceStub
@@ -59,7 +59,7 @@ async def test_a_session_in_a_supplied_directory(client: Client, root: Path, pla
 
 
 async def test_a_session_in_a_new_directory(client: Client, tmp_path: Path) -> None:
-    session = await client.create(provision=session_pb2.WorkspaceProvision(), wait_ready=True)
+    session = await client.create(provision=provision_pb2.ProvisionSpec(), wait_ready=True)
     assert session.session_id.startswith("session_")
     assert session.binding.origin == binding_pb2.BINDING_ORIGIN_PROVISIONED
     assert session.workspace.state == "READY"
@@ -109,7 +109,7 @@ BAD_INPUT: list[tuple[str, dict[str, object]]] = [
     ("binding", {"binding": Binding()}),
     ("binding.local.directory", {"binding": local("")}),
     ("binding.local.directory", {"binding": local("relative")}),
-    ("provision.provider", {"provision": session_pb2.WorkspaceProvision(provider="no name")}),
+    ("provision.provider", {"provision": provision_pb2.ProvisionSpec(provider="no name")}),
 ]
 
 
@@ -151,7 +151,7 @@ async def test_bindings_that_are_not_served_yet_are_refused(client: Client, bind
 
 async def test_an_unknown_provider_is_refused(client: Client) -> None:
     with pytest.raises(FailedPrecondition) as refusal:
-        await client.create(provision=session_pb2.WorkspaceProvision(provider="orbital"))
+        await client.create(provision=provision_pb2.ProvisionSpec(provider="orbital"))
     assert refusal.value.reason == ErrorReason.ERROR_REASON_PROVIDER_UNAVAILABLE
     assert refusal.value.metadata["provider"] == "orbital"
 
@@ -258,9 +258,7 @@ async def test_the_same_request_in_the_same_instant_makes_one_session(
         callers = [Client(channel) for channel in channels for _ in range(3)]
         made = await asyncio.gather(
             *(
-                caller.create(
-                    session_id=session_id, request_id="r1", provision=session_pb2.WorkspaceProvision()
-                )
+                caller.create(session_id=session_id, request_id="r1", provision=provision_pb2.ProvisionSpec())
                 for caller in callers
             )
         )
@@ -273,7 +271,7 @@ async def test_the_same_request_in_the_same_instant_makes_one_session(
 
 
 async def test_waiting_ends_when_the_caller_would_give_up(client: Client, places: Places) -> None:
-    wish = {"request_id": "r1", "provision": session_pb2.WorkspaceProvision()}
+    wish = {"request_id": "r1", "provision": provision_pb2.ProvisionSpec()}
     await client.create(wait_ready=True, **wish)
     await unfinish(places.database_url)
     again = await client.with_patience(1.5).create(wait_ready=True, **wish)

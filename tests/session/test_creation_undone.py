@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 import pytest
+from moorage.common.v1 import provision_pb2
 from moorage.session.v1 import session_pb2
 
 from services.common import failpoints
@@ -30,7 +31,7 @@ from tests.session.tables import counts, workspaces
 T = TypeVar("T")
 AFTER_PROVISION = "session.create_session.after_provision"
 BEFORE_COMMIT = "session.create_session.before_commit"
-REQUEST = session_pb2.CreateSessionRequest(provision=session_pb2.WorkspaceProvision(), request_id="r1")
+REQUEST = session_pb2.CreateSessionRequest(provision=provision_pb2.ProvisionSpec(), request_id="r1")
 
 
 class AnswerLost(SessionStore):
@@ -111,7 +112,7 @@ async def test_cancelled_at_any_await_it_leaves_no_workspace_without_a_session(
         # A cancelled statement costs its connection: with a new one the places are the same each time.
         await database.ping()
         request = session_pb2.CreateSessionRequest(
-            provision=session_pb2.WorkspaceProvision(), request_id=f"r{place}"
+            provision=provision_pb2.ProvisionSpec(), request_id=f"r{place}"
         )
         task = asyncio.ensure_future(cancelled_at(making.create(*wish_and_key(request)), place))
         await asyncio.wait({task})
@@ -132,7 +133,7 @@ async def test_a_caller_that_goes_away_before_the_session_is_stored_leaves_nothi
 ) -> None:
     pause = tmp_path / "pause"
     monkeypatch.setitem(failpoints._active, AFTER_PROVISION, f"pause:{pause}")
-    calling = asyncio.create_task(client.create(provision=session_pb2.WorkspaceProvision()))
+    calling = asyncio.create_task(client.create(provision=provision_pb2.ProvisionSpec()))
     await eventually(pause.with_name("pause.reached").exists)
     assert len(await kept(places)) == 1
     calling.cancel()
@@ -149,7 +150,7 @@ async def test_a_caller_that_goes_away_while_it_is_stored_rolls_nothing_back(
 ) -> None:
     pause = tmp_path / "pause"
     monkeypatch.setitem(failpoints._active, BEFORE_COMMIT, f"pause:{pause}")
-    calling = asyncio.create_task(client.create(session_id="s1", provision=session_pb2.WorkspaceProvision()))
+    calling = asyncio.create_task(client.create(session_id="s1", provision=provision_pb2.ProvisionSpec()))
     await eventually(pause.with_name("pause.reached").exists)
     calling.cancel()
     await asyncio.wait({calling})
@@ -169,7 +170,7 @@ async def test_an_error_before_the_session_is_stored_leaves_nothing(
 ) -> None:
     monkeypatch.setitem(failpoints._active, AFTER_PROVISION, "error")
     with pytest.raises(MoorageError, match="internal error"):
-        await client.create(provision=session_pb2.WorkspaceProvision())
+        await client.create(provision=provision_pb2.ProvisionSpec())
     assert await kept(places) == set()
 
 
@@ -219,7 +220,7 @@ async def test_whoever_loses_the_race_for_an_id_removes_only_its_own_workspace(
     places: Places, channels: Channels, database: Database
 ) -> None:
     making = creation(places, channels, SessionStore(database))
-    request = session_pb2.CreateSessionRequest(session_id="s1", provision=session_pb2.WorkspaceProvision())
+    request = session_pb2.CreateSessionRequest(session_id="s1", provision=provision_pb2.ProvisionSpec())
     results = await asyncio.gather(
         *(making.create(*wish_and_key(request)) for _ in range(5)), return_exceptions=True
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
+from moorage.common.v1 import provision_pb2
 from moorage.common.v1.binding_pb2 import Binding, LocalBinding
 from moorage.common.v1.grant_pb2 import Grant
 from moorage.owner.v1 import lease_pb2
@@ -98,7 +99,7 @@ class Client:
 
     async def make(self, workspace_id: str = "w1", **names: str) -> workspace_pb2.Workspace:
         """A new directory, ready."""
-        await self.provision(workspace_id, provision=workspace_pb2.ProvisionSpec(), **names)
+        await self.provision(workspace_id, provision=provision_pb2.ProvisionSpec(), **names)
         return await self.settled(workspace_id, project=names.get("project", PROJECT))
 
     async def adopt(self, directory: Path, workspace_id: str = "w1", **names: str) -> workspace_pb2.Workspace:

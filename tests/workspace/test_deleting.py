@@ -7,7 +7,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from moorage.common.v1 import binding_pb2
+from moorage.common.v1 import binding_pb2, provision_pb2
 from moorage.workspace.v1 import workspace_pb2
 
 from services.common.errors import MoorageError
@@ -182,7 +182,7 @@ async def test_it_works_from_every_state(
 async def test_while_it_is_being_made(client: Client, machine: Machine) -> None:
     machine.state.mkdir()
     (machine.state / "default").touch()
-    await client.provision(provision=workspace_pb2.ProvisionSpec())
+    await client.provision(provision=provision_pb2.ProvisionSpec())
     assert (await client.delete()).state == workspace_pb2.WORKSPACE_STATE_DELETING
     (machine.state / "default").unlink()
     assert (await client.settled()).state == DELETED

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from moorage.common.v1 import provision_pb2
 from moorage.workspace.v1 import workspace_pb2
 
 from tests.conditions import eventually
@@ -150,7 +151,7 @@ async def test_a_caller_that_does_not_read_holds_up_no_end(machine: Machine, hol
 async def test_killed_while_it_makes_a_workspace(machine: Machine, point: str) -> None:
     async with started(machine, *SHORT_LEASE, MOORAGE_FAILPOINTS=f"{point}=kill") as service:
         client = await service.client()
-        await client.provision(provision=workspace_pb2.ProvisionSpec())
+        await client.provision(provision=provision_pb2.ProvisionSpec())
         assert await service.process.wait() == -signal.SIGKILL
         await client.channel.close()
     async with started(machine) as successor:

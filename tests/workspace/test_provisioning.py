@@ -9,18 +9,18 @@ from typing import Any
 
 import asyncpg
 import pytest
-from moorage.common.v1 import binding_pb2
+from moorage.common.v1 import binding_pb2, provision_pb2
 from moorage.workspace.v1 import workspace_pb2
 
 from services.common.errors import MoorageError
 from tests.conditions import eventually
 from tests.workspace.instances import Client, Machine, local, running
 
-LOCAL = workspace_pb2.ProvisionSpec(provider="local")
+LOCAL = provision_pb2.ProvisionSpec(provider="local")
 
 
 async def test_a_provisioned_directory_is_made(client: Client, machine: Machine) -> None:
-    response = await client.provision(provision=workspace_pb2.ProvisionSpec())
+    response = await client.provision(provision=provision_pb2.ProvisionSpec())
     root = machine.state / "default" / "w1"
     assert response.workspace.state in (
         workspace_pb2.WORKSPACE_STATE_PROVISIONING,
@@ -150,7 +150,7 @@ async def test_other_bindings_are_not_resolved(
 
 async def test_an_unknown_provider(client: Client) -> None:
     with pytest.raises(MoorageError) as refused:
-        await client.provision(provision=workspace_pb2.ProvisionSpec(provider="moon"))
+        await client.provision(provision=provision_pb2.ProvisionSpec(provider="moon"))
     assert refused.value.reason_name == "PROVIDER_UNAVAILABLE"
     assert refused.value.metadata["provider"] == "moon"
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from moorage.common.v1 import binding_pb2
-from moorage.workspace.v1 import workspace_pb2
+from moorage.common.v1 import binding_pb2, provision_pb2
 
 from services.common.errors import MoorageError
 from tests.workspace.instances import Client, Machine, local, running
@@ -18,8 +17,8 @@ async def test_a_binding_is_resolved(machine: Machine, monkeypatch: pytest.Monke
             assert resolved.root == workspace.root
             assert resolved.endpoint == instance.endpoint
             assert resolved.provider == "local"
-            assert resolved.network == workspace_pb2.NETWORK_POLICY_HOST
-            assert resolved.limits == workspace_pb2.ResourceLimits()
+            assert resolved.network == provision_pb2.NETWORK_POLICY_HOST
+            assert resolved.limits == provision_pb2.ResourceLimits()
             assert "PATH" in resolved.environment_names
             assert not [name for name in resolved.environment_names if name.startswith("MOORAGE_")]
 

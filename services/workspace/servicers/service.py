@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
+from moorage.common.v1 import provision_pb2
 from moorage.workspace.v1 import workspace_pb2
 from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceServicer
 
@@ -122,8 +123,8 @@ class WorkspaceServicer(WorkspaceServiceServicer):
             root=found.root,
             endpoint=found.endpoint,
             provider=provider.name,
-            limits=workspace_pb2.ResourceLimits(),
-            network=workspace_pb2.NETWORK_POLICY_HOST,
+            limits=provision_pb2.ResourceLimits(),
+            network=provision_pb2.NETWORK_POLICY_HOST,
             environment_names=self._parts.environment.names,
         )
 

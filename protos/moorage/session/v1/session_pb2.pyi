@@ -12,6 +12,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from moorage.common.v1 import binding_pb2 as _binding_pb2
 from moorage.common.v1 import content_pb2 as _content_pb2
+from moorage.common.v1 import provision_pb2 as _provision_pb2
 from moorage.common.v1 import record_pb2 as _record_pb2
 from moorage.common.v1 import turn_pb2 as _turn_pb2
 import builtins as _builtins
@@ -1196,7 +1197,7 @@ class CreateSessionRequest(_message.Message):
         """At most 64; keys 1–63, values at most 255 characters."""
 
     @_builtins.property
-    def provision(self) -> Global___WorkspaceProvision:
+    def provision(self) -> _provision_pb2.ProvisionSpec:
         """Make a new workspace."""
 
     @_builtins.property
@@ -1211,7 +1212,7 @@ class CreateSessionRequest(_message.Message):
         approval_policy: _turn_pb2.ApprovalPolicy.ValueType = ...,
         limits: _turn_pb2.Limits | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        provision: Global___WorkspaceProvision | None = ...,
+        provision: _provision_pb2.ProvisionSpec | None = ...,
         binding: _binding_pb2.Binding | None = ...,
         wait_ready: _builtins.bool = ...,
         request_id: _builtins.str = ...,
@@ -1226,28 +1227,6 @@ class CreateSessionRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_workspace) -> _WhichOneofReturnType_workspace | None: ...
 
 Global___CreateSessionRequest: _TypeAlias = CreateSessionRequest  # noqa: Y015
-
-@_typing.final
-class WorkspaceProvision(_message.Message):
-    """A workspace to make."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROVIDER_FIELD_NUMBER: _builtins.int
-    provider: _builtins.str
-    """The provider's name. Default `local`."""
-    def __init__(
-        self,
-        *,
-        provider: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["provider", b"provider"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___WorkspaceProvision: _TypeAlias = WorkspaceProvision  # noqa: Y015
 
 @_typing.final
 class CreateSessionResponse(_message.Message):

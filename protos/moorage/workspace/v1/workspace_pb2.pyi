@@ -12,6 +12,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from moorage.common.v1 import binding_pb2 as _binding_pb2
 from moorage.common.v1 import grant_pb2 as _grant_pb2
+from moorage.common.v1 import provision_pb2 as _provision_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -65,25 +66,41 @@ WORKSPACE_STATE_LOST: WorkspaceState.ValueType  # 6
 """Vanished."""
 Global___WorkspaceState: _TypeAlias = WorkspaceState  # noqa: Y015
 
-class _NetworkPolicy:
+class _GarbageKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _NetworkPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NetworkPolicy.ValueType], _builtins.type):
+class _GarbageKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GarbageKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    NETWORK_POLICY_UNSPECIFIED: _NetworkPolicy.ValueType  # 0
+    GARBAGE_KIND_UNSPECIFIED: _GarbageKind.ValueType  # 0
     """Never sent."""
-    NETWORK_POLICY_HOST: _NetworkPolicy.ValueType  # 1
-    """What the instance's machine can reach."""
+    GARBAGE_KIND_ORPHAN: _GarbageKind.ValueType  # 1
+    """It is there, and no stored workspace has it: it is removed."""
+    GARBAGE_KIND_GHOST: _GarbageKind.ValueType  # 2
+    """A stored workspace is READY, and what it stands for is gone: it becomes LOST."""
+    GARBAGE_KIND_UNCLAIMED: _GarbageKind.ValueType  # 3
+    """It was made for a session that was never stored, or that has another: it is removed."""
+    GARBAGE_KIND_EXPIRED: _GarbageKind.ValueType  # 4
+    """It has outlived its `ttl`: it is removed."""
+    GARBAGE_KIND_IDLE: _GarbageKind.ValueType  # 5
+    """It was not used for its `idle_ttl`: it is removed."""
 
-class NetworkPolicy(_NetworkPolicy, metaclass=_NetworkPolicyEnumTypeWrapper):
-    """What a workspace's processes can reach."""
+class GarbageKind(_GarbageKind, metaclass=_GarbageKindEnumTypeWrapper):
+    """What is wrong with something."""
 
-NETWORK_POLICY_UNSPECIFIED: NetworkPolicy.ValueType  # 0
+GARBAGE_KIND_UNSPECIFIED: GarbageKind.ValueType  # 0
 """Never sent."""
-NETWORK_POLICY_HOST: NetworkPolicy.ValueType  # 1
-"""What the instance's machine can reach."""
-Global___NetworkPolicy: _TypeAlias = NetworkPolicy  # noqa: Y015
+GARBAGE_KIND_ORPHAN: GarbageKind.ValueType  # 1
+"""It is there, and no stored workspace has it: it is removed."""
+GARBAGE_KIND_GHOST: GarbageKind.ValueType  # 2
+"""A stored workspace is READY, and what it stands for is gone: it becomes LOST."""
+GARBAGE_KIND_UNCLAIMED: GarbageKind.ValueType  # 3
+"""It was made for a session that was never stored, or that has another: it is removed."""
+GARBAGE_KIND_EXPIRED: GarbageKind.ValueType  # 4
+"""It has outlived its `ttl`: it is removed."""
+GARBAGE_KIND_IDLE: GarbageKind.ValueType  # 5
+"""It was not used for its `idle_ttl`: it is removed."""
+Global___GarbageKind: _TypeAlias = GarbageKind  # noqa: Y015
 
 class _FileType:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -132,6 +149,9 @@ class Workspace(_message.Message):
     TOKEN_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
+    SPEC_FIELD_NUMBER: _builtins.int
+    SETUP_FIELD_NUMBER: _builtins.int
+    USE_TIME_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Tenant."""
     workspace_id: _builtins.str
@@ -162,6 +182,18 @@ class Workspace(_message.Message):
     def update_time(self) -> _timestamp_pb2.Timestamp:
         """When the state last changed."""
 
+    @_builtins.property
+    def spec(self) -> _provision_pb2.ProvisionSpec:
+        """What it was asked to be, defaults filled in; absent when the caller supplied it."""
+
+    @_builtins.property
+    def setup(self) -> Global___SetupResult:
+        """How its set-up command ended; absent without one, and before it has ended."""
+
+    @_builtins.property
+    def use_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was last claimed, written to or executed in, to the minute; absent before."""
+
     def __init__(
         self,
         *,
@@ -178,14 +210,51 @@ class Workspace(_message.Message):
         token: _builtins.int = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
+        spec: _provision_pb2.ProvisionSpec | None = ...,
+        setup: Global___SetupResult | None = ...,
+        use_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "setup", b"setup", "spec", b"spec", "update_time", b"update_time", "use_time", b"use_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "endpoint", b"endpoint", "instance_id", b"instance_id", "origin", b"origin", "project", b"project", "provider", b"provider", "root", b"root", "session_id", b"session_id", "state", b"state", "state_reason", b"state_reason", "token", b"token", "update_time", b"update_time", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "endpoint", b"endpoint", "instance_id", b"instance_id", "origin", b"origin", "project", b"project", "provider", b"provider", "root", b"root", "session_id", b"session_id", "setup", b"setup", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "token", b"token", "update_time", b"update_time", "use_time", b"use_time", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Workspace: _TypeAlias = Workspace  # noqa: Y015
+
+@_typing.final
+class SetupResult(_message.Message):
+    """How a set-up command ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENDED_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    output: _builtins.str
+    """The last 64 KiB of what it wrote to standard output and standard error, as it came;
+    what is not UTF-8 is replaced.
+    """
+    truncated: _builtins.bool
+    """Whether it had written more."""
+    @_builtins.property
+    def ended(self) -> Global___ExecEnded:
+        """How it ended."""
+
+    def __init__(
+        self,
+        *,
+        ended: Global___ExecEnded | None = ...,
+        output: _builtins.str = ...,
+        truncated: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "output", b"output", "truncated", b"truncated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetupResult: _TypeAlias = SetupResult  # noqa: Y015
 
 @_typing.final
 class ProvisionWorkspaceRequest(_message.Message):
@@ -205,7 +274,7 @@ class ProvisionWorkspaceRequest(_message.Message):
     session_id: _builtins.str
     """The session that it will belong to."""
     @_builtins.property
-    def provision(self) -> Global___ProvisionSpec:
+    def provision(self) -> _provision_pb2.ProvisionSpec:
         """Make a new one."""
 
     @_builtins.property
@@ -218,7 +287,7 @@ class ProvisionWorkspaceRequest(_message.Message):
         project: _builtins.str = ...,
         workspace_id: _builtins.str = ...,
         session_id: _builtins.str = ...,
-        provision: Global___ProvisionSpec | None = ...,
+        provision: _provision_pb2.ProvisionSpec | None = ...,
         binding: _binding_pb2.Binding | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "provision", b"provision", "source", b"source"]  # noqa: Y015
@@ -230,28 +299,6 @@ class ProvisionWorkspaceRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_source) -> _WhichOneofReturnType_source | None: ...
 
 Global___ProvisionWorkspaceRequest: _TypeAlias = ProvisionWorkspaceRequest  # noqa: Y015
-
-@_typing.final
-class ProvisionSpec(_message.Message):
-    """What to make."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROVIDER_FIELD_NUMBER: _builtins.int
-    provider: _builtins.str
-    """The provider's name. Default `local`: an empty directory below the instance's state."""
-    def __init__(
-        self,
-        *,
-        provider: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["provider", b"provider"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ProvisionSpec: _TypeAlias = ProvisionSpec  # noqa: Y015
 
 @_typing.final
 class ProvisionWorkspaceResponse(_message.Message):
@@ -495,10 +542,10 @@ class ResolveBindingResponse(_message.Message):
     """Where to Exec, `host:port`."""
     provider: _builtins.str
     """The provider's name."""
-    network: Global___NetworkPolicy.ValueType
+    network: _provision_pb2.NetworkPolicy.ValueType
     """What the processes can reach."""
     @_builtins.property
-    def limits(self) -> Global___ResourceLimits:
+    def limits(self) -> _provision_pb2.ResourceLimits:
         """Limits in force; absent values are unlimited."""
 
     @_builtins.property
@@ -511,8 +558,8 @@ class ResolveBindingResponse(_message.Message):
         root: _builtins.str = ...,
         endpoint: _builtins.str = ...,
         provider: _builtins.str = ...,
-        limits: Global___ResourceLimits | None = ...,
-        network: Global___NetworkPolicy.ValueType = ...,
+        limits: _provision_pb2.ResourceLimits | None = ...,
+        network: _provision_pb2.NetworkPolicy.ValueType = ...,
         environment_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
@@ -522,47 +569,6 @@ class ResolveBindingResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResolveBindingResponse: _TypeAlias = ResolveBindingResponse  # noqa: Y015
-
-@_typing.final
-class ResourceLimits(_message.Message):
-    """Limits of a workspace's processes."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CPUS_FIELD_NUMBER: _builtins.int
-    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
-    PIDS_FIELD_NUMBER: _builtins.int
-    cpus: _builtins.float
-    """Processors, e.g. 1.5."""
-    memory_bytes: _builtins.int
-    """Bytes."""
-    pids: _builtins.int
-    """Processes."""
-    def __init__(
-        self,
-        *,
-        cpus: _builtins.float | None = ...,
-        memory_bytes: _builtins.int | None = ...,
-        pids: _builtins.int | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpus", b"_cpus", "_memory_bytes", b"_memory_bytes", "_pids", b"_pids", "cpus", b"cpus", "memory_bytes", b"memory_bytes", "pids", b"pids"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpus", b"_cpus", "_memory_bytes", b"_memory_bytes", "_pids", b"_pids", "cpus", b"cpus", "memory_bytes", b"memory_bytes", "pids", b"pids"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__cpus: _TypeAlias = _typing.Literal["cpus"]  # noqa: Y015
-    _WhichOneofArgType__cpus: _TypeAlias = _typing.Literal["_cpus", b"_cpus"]  # noqa: Y015
-    _WhichOneofReturnType__memory_bytes: _TypeAlias = _typing.Literal["memory_bytes"]  # noqa: Y015
-    _WhichOneofArgType__memory_bytes: _TypeAlias = _typing.Literal["_memory_bytes", b"_memory_bytes"]  # noqa: Y015
-    _WhichOneofReturnType__pids: _TypeAlias = _typing.Literal["pids"]  # noqa: Y015
-    _WhichOneofArgType__pids: _TypeAlias = _typing.Literal["_pids", b"_pids"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__cpus) -> _WhichOneofReturnType__cpus | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_bytes) -> _WhichOneofReturnType__memory_bytes | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__pids) -> _WhichOneofReturnType__pids | None: ...
-
-Global___ResourceLimits: _TypeAlias = ResourceLimits  # noqa: Y015
 
 @_typing.final
 class ClaimWorkspaceRequest(_message.Message):
@@ -1008,10 +1014,13 @@ class ExecEnded(_message.Message):
     EXIT_CODE_FIELD_NUMBER: _builtins.int
     SIGNAL_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
+    OUT_OF_MEMORY_FIELD_NUMBER: _builtins.int
     exit_code: _builtins.int
     """It exited by itself."""
     signal: _builtins.str
     """A signal ended it, e.g. `SIGKILL`."""
+    out_of_memory: _builtins.bool
+    """A process of the command was killed because the workspace's memory was used up."""
     @_builtins.property
     def timeout(self) -> Global___ExecTimeout:
         """It outlasted its timeout and was killed."""
@@ -1022,10 +1031,11 @@ class ExecEnded(_message.Message):
         exit_code: _builtins.int = ...,
         signal: _builtins.str = ...,
         timeout: Global___ExecTimeout | None = ...,
+        out_of_memory: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["exit_code", b"exit_code", "how", b"how", "signal", b"signal", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exit_code", b"exit_code", "how", b"how", "signal", b"signal", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exit_code", b"exit_code", "how", b"how", "out_of_memory", b"out_of_memory", "signal", b"signal", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_how: _TypeAlias = _typing.Literal["exit_code", "signal", "timeout"]  # noqa: Y015
     _WhichOneofArgType_how: _TypeAlias = _typing.Literal["how", b"how"]  # noqa: Y015
@@ -1056,6 +1066,102 @@ class ExecTimeout(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExecTimeout: _TypeAlias = ExecTimeout  # noqa: Y015
+
+@_typing.final
+class CollectGarbageRequest(_message.Message):
+    """Asks for one pass of the collector."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    PROVIDER_FIELD_NUMBER: _builtins.int
+    dry_run: _builtins.bool
+    """Only tell what would be done."""
+    provider: _builtins.str
+    """Only of this provider. Default: all."""
+    def __init__(
+        self,
+        *,
+        dry_run: _builtins.bool = ...,
+        provider: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "provider", b"provider"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CollectGarbageRequest: _TypeAlias = CollectGarbageRequest  # noqa: Y015
+
+@_typing.final
+class CollectGarbageResponse(_message.Message):
+    """What one pass found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GARBAGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def garbage(self) -> _containers.RepeatedCompositeFieldContainer[Global___Garbage]:
+        """In the order in which it was found; at most 1000."""
+
+    def __init__(
+        self,
+        *,
+        garbage: _abc.Iterable[Global___Garbage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["garbage", b"garbage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CollectGarbageResponse: _TypeAlias = CollectGarbageResponse  # noqa: Y015
+
+@_typing.final
+class Garbage(_message.Message):
+    """Something that should not be there, or is not there and should."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    PROVIDER_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    RESOURCE_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    DONE_FIELD_NUMBER: _builtins.int
+    kind: Global___GarbageKind.ValueType
+    """What is wrong with it."""
+    provider: _builtins.str
+    """The provider's name."""
+    project: _builtins.str
+    """Tenant; as labelled, where no workspace is stored."""
+    workspace_id: _builtins.str
+    """The workspace; as labelled, where none is stored."""
+    resource: _builtins.str
+    """The provider's own name of it, e.g. a container's id or a directory."""
+    cause: _builtins.str
+    """What was concluded from what, in words."""
+    done: _builtins.bool
+    """Whether it was dealt with; false in a dry run, and when it failed, which is tried again."""
+    def __init__(
+        self,
+        *,
+        kind: Global___GarbageKind.ValueType = ...,
+        provider: _builtins.str = ...,
+        project: _builtins.str = ...,
+        workspace_id: _builtins.str = ...,
+        resource: _builtins.str = ...,
+        cause: _builtins.str = ...,
+        done: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "done", b"done", "kind", b"kind", "project", b"project", "provider", b"provider", "resource", b"resource", "workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Garbage: _TypeAlias = Garbage  # noqa: Y015
 
 @_typing.final
 class ListProvidersRequest(_message.Message):
@@ -1108,6 +1214,9 @@ class Provider(_message.Message):
     ENABLED_FIELD_NUMBER: _builtins.int
     ROOT_FIELD_NUMBER: _builtins.int
     DEFAULT_DIRECTORY_FIELD_NUMBER: _builtins.int
+    IMAGES_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    UNAVAILABLE_CAUSE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """E.g. `local`."""
     enabled: _builtins.bool
@@ -1116,6 +1225,16 @@ class Provider(_message.Message):
     """Local: directories must lie inside it. Absolute."""
     default_directory: _builtins.str
     """Local: used when a session names none. Absolute; empty when there is none."""
+    unavailable_cause: _builtins.str
+    """Why it cannot be used at the moment, in words; empty when it can."""
+    @_builtins.property
+    def images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Docker: the images that can be asked for, the default one first."""
+
+    @_builtins.property
+    def limits(self) -> _provision_pb2.ResourceLimits:
+        """Docker: limits that apply when none are asked for, and the most that can be."""
+
     def __init__(
         self,
         *,
@@ -1123,10 +1242,13 @@ class Provider(_message.Message):
         enabled: _builtins.bool = ...,
         root: _builtins.str = ...,
         default_directory: _builtins.str = ...,
+        images: _abc.Iterable[_builtins.str] | None = ...,
+        limits: _provision_pb2.ResourceLimits | None = ...,
+        unavailable_cause: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_directory", b"default_directory", "enabled", b"enabled", "name", b"name", "root", b"root"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_directory", b"default_directory", "enabled", b"enabled", "images", b"images", "limits", b"limits", "name", b"name", "root", b"root", "unavailable_cause", b"unavailable_cause"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

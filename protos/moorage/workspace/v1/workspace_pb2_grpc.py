@@ -97,6 +97,11 @@ class WorkspaceServiceStub:
                 request_serializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.ListDirectoryRequest.SerializeToString,
                 response_deserializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.ListDirectoryResponse.FromString,
                 _registered_method=True)
+        self.CollectGarbage = channel.unary_unary(
+                '/moorage.workspace.v1.WorkspaceService/CollectGarbage',
+                request_serializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.CollectGarbageRequest.SerializeToString,
+                response_deserializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.CollectGarbageResponse.FromString,
+                _registered_method=True)
         self.ListProviders = channel.unary_unary(
                 '/moorage.workspace.v1.WorkspaceService/ListProviders',
                 request_serializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.ListProvidersRequest.SerializeToString,
@@ -212,6 +217,16 @@ class WorkspaceServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CollectGarbage(self, request, context):
+        """Compares what there is with what is stored, and removes what should not be there. Only
+        what is labelled as this deployment's and this instance's is looked at, and nothing that
+        a caller supplied is removed. The instance does so by itself, again and again. When the
+        engine cannot be asked nothing is concluded: UNAVAILABLE / DEPENDENCY_UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListProviders(self, request, context):
         """The providers of this instance.
         """
@@ -271,6 +286,11 @@ def add_WorkspaceServiceServicer_to_server(servicer, server):
                     servicer.ListDirectory,
                     request_deserializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.ListDirectoryRequest.FromString,
                     response_serializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.ListDirectoryResponse.SerializeToString,
+            ),
+            'CollectGarbage': grpc.unary_unary_rpc_method_handler(
+                    servicer.CollectGarbage,
+                    request_deserializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.CollectGarbageRequest.FromString,
+                    response_serializer=moorage_dot_workspace_dot_v1_dot_workspace__pb2.CollectGarbageResponse.SerializeToString,
             ),
             'ListProviders': grpc.unary_unary_rpc_method_handler(
                     servicer.ListProviders,
@@ -561,6 +581,33 @@ class WorkspaceService:
             '/moorage.workspace.v1.WorkspaceService/ListDirectory',
             moorage_dot_workspace_dot_v1_dot_workspace__pb2.ListDirectoryRequest.SerializeToString,
             moorage_dot_workspace_dot_v1_dot_workspace__pb2.ListDirectoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CollectGarbage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.workspace.v1.WorkspaceService/CollectGarbage',
+            moorage_dot_workspace_dot_v1_dot_workspace__pb2.CollectGarbageRequest.SerializeToString,
+            moorage_dot_workspace_dot_v1_dot_workspace__pb2.CollectGarbageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -96,6 +96,12 @@ class WorkspaceServiceStub:
     """The entries of a directory of the workspace, by the bytes of their names. Each page is
     read from the directory as it is then. Errors as ReadFile without NOT_A_FILE.
     """
+    CollectGarbage: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.CollectGarbageRequest, _workspace_pb2.CollectGarbageResponse]
+    """Compares what there is with what is stored, and removes what should not be there. Only
+    what is labelled as this deployment's and this instance's is looked at, and nothing that
+    a caller supplied is removed. The instance does so by itself, again and again. When the
+    engine cannot be asked nothing is concluded: UNAVAILABLE / DEPENDENCY_UNAVAILABLE.
+    """
     ListProviders: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ListProvidersRequest, _workspace_pb2.ListProvidersResponse]
     """The providers of this instance."""
 
@@ -166,6 +172,12 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     ListDirectory: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ListDirectoryRequest, _workspace_pb2.ListDirectoryResponse]  # type: ignore[assignment]
     """The entries of a directory of the workspace, by the bytes of their names. Each page is
     read from the directory as it is then. Errors as ReadFile without NOT_A_FILE.
+    """
+    CollectGarbage: _aio.UnaryUnaryMultiCallable[_workspace_pb2.CollectGarbageRequest, _workspace_pb2.CollectGarbageResponse]  # type: ignore[assignment]
+    """Compares what there is with what is stored, and removes what should not be there. Only
+    what is labelled as this deployment's and this instance's is looked at, and nothing that
+    a caller supplied is removed. The instance does so by itself, again and again. When the
+    engine cannot be asked nothing is concluded: UNAVAILABLE / DEPENDENCY_UNAVAILABLE.
     """
     ListProviders: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ListProvidersRequest, _workspace_pb2.ListProvidersResponse]  # type: ignore[assignment]
     """The providers of this instance."""
@@ -294,6 +306,18 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_workspace_pb2.ListDirectoryResponse, _abc.Awaitable[_workspace_pb2.ListDirectoryResponse]]:
         """The entries of a directory of the workspace, by the bytes of their names. Each page is
         read from the directory as it is then. Errors as ReadFile without NOT_A_FILE.
+        """
+
+    @_abc_1.abstractmethod
+    def CollectGarbage(
+        self,
+        request: _workspace_pb2.CollectGarbageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workspace_pb2.CollectGarbageResponse, _abc.Awaitable[_workspace_pb2.CollectGarbageResponse]]:
+        """Compares what there is with what is stored, and removes what should not be there. Only
+        what is labelled as this deployment's and this instance's is looked at, and nothing that
+        a caller supplied is removed. The instance does so by itself, again and again. When the
+        engine cannot be asked nothing is concluded: UNAVAILABLE / DEPENDENCY_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod
