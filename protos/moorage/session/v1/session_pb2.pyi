@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
@@ -63,19 +64,33 @@ class _RetentionPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reten
     RETENTION_POLICY_UNSPECIFIED: _RetentionPolicy.ValueType  # 0
     """DELETE_ON_CLOSE when Moorage made the workspace, else MANUAL."""
     RETENTION_POLICY_DELETE_ON_CLOSE: _RetentionPolicy.ValueType  # 1
-    """Removed when the session is closed. Never what the caller supplied."""
+    """Removed when the session is closed, before it is CLOSED."""
     RETENTION_POLICY_MANUAL: _RetentionPolicy.ValueType  # 2
-    """Kept until somebody removes it."""
+    """Closing leaves it; it is removed when it has outlived `ttl` or `idle_ttl`, or when
+    somebody removes it.
+    """
+    RETENTION_POLICY_TTL: _RetentionPolicy.ValueType  # 3
+    """Closing leaves it for `retention_ttl` more."""
+    RETENTION_POLICY_PINNED: _RetentionPolicy.ValueType  # 4
+    """Kept until somebody removes it by its own name. It can have neither `ttl` nor `idle_ttl`."""
 
 class RetentionPolicy(_RetentionPolicy, metaclass=_RetentionPolicyEnumTypeWrapper):
-    """What becomes of a session's workspace."""
+    """What becomes of a session's workspace. What the caller supplied is never removed, whatever
+    this says.
+    """
 
 RETENTION_POLICY_UNSPECIFIED: RetentionPolicy.ValueType  # 0
 """DELETE_ON_CLOSE when Moorage made the workspace, else MANUAL."""
 RETENTION_POLICY_DELETE_ON_CLOSE: RetentionPolicy.ValueType  # 1
-"""Removed when the session is closed. Never what the caller supplied."""
+"""Removed when the session is closed, before it is CLOSED."""
 RETENTION_POLICY_MANUAL: RetentionPolicy.ValueType  # 2
-"""Kept until somebody removes it."""
+"""Closing leaves it; it is removed when it has outlived `ttl` or `idle_ttl`, or when
+somebody removes it.
+"""
+RETENTION_POLICY_TTL: RetentionPolicy.ValueType  # 3
+"""Closing leaves it for `retention_ttl` more."""
+RETENTION_POLICY_PINNED: RetentionPolicy.ValueType  # 4
+"""Kept until somebody removes it by its own name. It can have neither `ttl` nor `idle_ttl`."""
 Global___RetentionPolicy: _TypeAlias = RetentionPolicy  # noqa: Y015
 
 class _CommandKind:
@@ -312,6 +327,7 @@ class Session(_message.Message):
     RETENTION_FIELD_NUMBER: _builtins.int
     OPERATION_FIELD_NUMBER: _builtins.int
     QUEUE_FIELD_NUMBER: _builtins.int
+    RETENTION_TTL_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Unique in the project, for ever."""
     state: Global___SessionState.ValueType
@@ -372,6 +388,10 @@ class Session(_message.Message):
         they wait for the next StartTurn. Not told by ListSessions.
         """
 
+    @_builtins.property
+    def retention_ttl(self) -> _duration_pb2.Duration:
+        """RETENTION_POLICY_TTL: how long its workspace is kept after the session was closed."""
+
     def __init__(
         self,
         *,
@@ -393,10 +413,11 @@ class Session(_message.Message):
         retention: Global___RetentionPolicy.ValueType = ...,
         operation: Global___SessionOperation | None = ...,
         queue: _abc.Iterable[Global___QueuedTurn] | None = ...,
+        retention_ttl: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "binding", b"binding", "create_time", b"create_time", "lease", b"lease", "limits", b"limits", "operation", b"operation", "turn", b"turn", "update_time", b"update_time", "workspace", b"workspace"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "binding", b"binding", "create_time", b"create_time", "lease", b"lease", "limits", b"limits", "operation", b"operation", "retention_ttl", b"retention_ttl", "turn", b"turn", "update_time", b"update_time", "workspace", b"workspace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "approval_policy", b"approval_policy", "binding", b"binding", "create_time", b"create_time", "etag", b"etag", "head_seq", b"head_seq", "labels", b"labels", "lease", b"lease", "limits", b"limits", "operation", b"operation", "placement", b"placement", "queue", b"queue", "retention", b"retention", "session_id", b"session_id", "state", b"state", "turn", b"turn", "update_time", b"update_time", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "approval_policy", b"approval_policy", "binding", b"binding", "create_time", b"create_time", "etag", b"etag", "head_seq", b"head_seq", "labels", b"labels", "lease", b"lease", "limits", b"limits", "operation", b"operation", "placement", b"placement", "queue", b"queue", "retention", b"retention", "retention_ttl", b"retention_ttl", "session_id", b"session_id", "state", b"state", "turn", b"turn", "update_time", b"update_time", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -681,6 +702,11 @@ class SessionWorkspace(_message.Message):
     WORKSPACE_ID_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     STATE_REASON_FIELD_NUMBER: _builtins.int
+    PROVIDER_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
+    NETWORK_FIELD_NUMBER: _builtins.int
+    ROOT_FIELD_NUMBER: _builtins.int
+    DELETE_TIME_FIELD_NUMBER: _builtins.int
     workspace_id: _builtins.str
     """Names it in the workspace service."""
     state: _builtins.str
@@ -689,16 +715,33 @@ class SessionWorkspace(_message.Message):
     """
     state_reason: _builtins.str
     """Why, in words."""
+    provider: _builtins.str
+    """Who made it, e.g. `docker`. This and what follows is told where `state` is."""
+    image: _builtins.str
+    """Docker: the image."""
+    network: _provision_pb2.NetworkPolicy.ValueType
+    """What its processes can reach."""
+    root: _builtins.str
+    """Absolute path of its directory, where the agent works."""
+    @_builtins.property
+    def delete_time(self) -> _timestamp_pb2.Timestamp:
+        """When it will be removed; absent when nobody has said so."""
+
     def __init__(
         self,
         *,
         workspace_id: _builtins.str = ...,
         state: _builtins.str = ...,
         state_reason: _builtins.str = ...,
+        provider: _builtins.str = ...,
+        image: _builtins.str = ...,
+        network: _provision_pb2.NetworkPolicy.ValueType = ...,
+        root: _builtins.str = ...,
+        delete_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delete_time", b"delete_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state", "state_reason", b"state_reason", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delete_time", b"delete_time", "image", b"image", "network", b"network", "provider", b"provider", "root", b"root", "state", b"state", "state_reason", b"state_reason", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1174,6 +1217,7 @@ class CreateSessionRequest(_message.Message):
     WAIT_READY_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     RETENTION_FIELD_NUMBER: _builtins.int
+    RETENTION_TTL_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Chosen by the client; minted when empty."""
     approval_policy: _turn_pb2.ApprovalPolicy.ValueType
@@ -1204,6 +1248,12 @@ class CreateSessionRequest(_message.Message):
     def binding(self) -> _binding_pb2.Binding:
         """Use what the caller supplies; `origin` is ignored."""
 
+    @_builtins.property
+    def retention_ttl(self) -> _duration_pb2.Duration:
+        """With RETENTION_POLICY_TTL, and only then: how long the workspace is kept after the session
+        was closed.
+        """
+
     def __init__(
         self,
         *,
@@ -1217,10 +1267,11 @@ class CreateSessionRequest(_message.Message):
         wait_ready: _builtins.bool = ...,
         request_id: _builtins.str = ...,
         retention: Global___RetentionPolicy.ValueType = ...,
+        retention_ttl: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "binding", b"binding", "limits", b"limits", "provision", b"provision", "workspace", b"workspace"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "binding", b"binding", "limits", b"limits", "provision", b"provision", "retention_ttl", b"retention_ttl", "workspace", b"workspace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "approval_policy", b"approval_policy", "binding", b"binding", "labels", b"labels", "limits", b"limits", "provision", b"provision", "request_id", b"request_id", "retention", b"retention", "session_id", b"session_id", "wait_ready", b"wait_ready", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "approval_policy", b"approval_policy", "binding", b"binding", "labels", b"labels", "limits", b"limits", "provision", b"provision", "request_id", b"request_id", "retention", b"retention", "retention_ttl", b"retention_ttl", "session_id", b"session_id", "wait_ready", b"wait_ready", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_workspace: _TypeAlias = _typing.Literal["provision", "binding"]  # noqa: Y015
     _WhichOneofArgType_workspace: _TypeAlias = _typing.Literal["workspace", b"workspace"]  # noqa: Y015

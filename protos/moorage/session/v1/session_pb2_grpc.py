@@ -166,7 +166,8 @@ class SessionServiceServicer:
         PROVISIONING; the first turn waits for it. With `wait_ready` the call does.
         ALREADY_EXISTS / SESSION_ALREADY_EXISTS; INVALID_ARGUMENT / PROFILE_UNKNOWN,
         BINDING_REQUIRED, PATH_OUTSIDE_ROOT; FAILED_PRECONDITION / BINDING_UNRESOLVED,
-        PROVIDER_UNAVAILABLE.
+        PROVIDER_UNAVAILABLE, NETWORK_REQUIRED with profile and network; RESOURCE_EXHAUSTED /
+        QUOTA_EXCEEDED. Whatever fails before the session is stored leaves no workspace behind.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

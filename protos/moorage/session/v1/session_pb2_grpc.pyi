@@ -54,7 +54,8 @@ class SessionServiceStub:
     PROVISIONING; the first turn waits for it. With `wait_ready` the call does.
     ALREADY_EXISTS / SESSION_ALREADY_EXISTS; INVALID_ARGUMENT / PROFILE_UNKNOWN,
     BINDING_REQUIRED, PATH_OUTSIDE_ROOT; FAILED_PRECONDITION / BINDING_UNRESOLVED,
-    PROVIDER_UNAVAILABLE.
+    PROVIDER_UNAVAILABLE, NETWORK_REQUIRED with profile and network; RESOURCE_EXHAUSTED /
+    QUOTA_EXCEEDED. Whatever fails before the session is stored leaves no workspace behind.
     """
     GetSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]
     """What is going on: turn, phase, waiting reason, lease, workspace, head seq."""
@@ -163,7 +164,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     PROVISIONING; the first turn waits for it. With `wait_ready` the call does.
     ALREADY_EXISTS / SESSION_ALREADY_EXISTS; INVALID_ARGUMENT / PROFILE_UNKNOWN,
     BINDING_REQUIRED, PATH_OUTSIDE_ROOT; FAILED_PRECONDITION / BINDING_UNRESOLVED,
-    PROVIDER_UNAVAILABLE.
+    PROVIDER_UNAVAILABLE, NETWORK_REQUIRED with profile and network; RESOURCE_EXHAUSTED /
+    QUOTA_EXCEEDED. Whatever fails before the session is stored leaves no workspace behind.
     """
     GetSession: _aio.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]  # type: ignore[assignment]
     """What is going on: turn, phase, waiting reason, lease, workspace, head seq."""
@@ -275,7 +277,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         PROVISIONING; the first turn waits for it. With `wait_ready` the call does.
         ALREADY_EXISTS / SESSION_ALREADY_EXISTS; INVALID_ARGUMENT / PROFILE_UNKNOWN,
         BINDING_REQUIRED, PATH_OUTSIDE_ROOT; FAILED_PRECONDITION / BINDING_UNRESOLVED,
-        PROVIDER_UNAVAILABLE.
+        PROVIDER_UNAVAILABLE, NETWORK_REQUIRED with profile and network; RESOURCE_EXHAUSTED /
+        QUOTA_EXCEEDED. Whatever fails before the session is stored leaves no workspace behind.
         """
 
     @_abc_1.abstractmethod

@@ -152,6 +152,7 @@ class Workspace(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     SETUP_FIELD_NUMBER: _builtins.int
     USE_TIME_FIELD_NUMBER: _builtins.int
+    DELETE_TIME_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Tenant."""
     workspace_id: _builtins.str
@@ -194,6 +195,10 @@ class Workspace(_message.Message):
     def use_time(self) -> _timestamp_pb2.Timestamp:
         """When it was last claimed, written to or executed in, to the minute; absent before."""
 
+    @_builtins.property
+    def delete_time(self) -> _timestamp_pb2.Timestamp:
+        """When it will be removed because DeleteWorkspace said `after`; absent when nobody did."""
+
     def __init__(
         self,
         *,
@@ -213,10 +218,11 @@ class Workspace(_message.Message):
         spec: _provision_pb2.ProvisionSpec | None = ...,
         setup: Global___SetupResult | None = ...,
         use_time: _timestamp_pb2.Timestamp | None = ...,
+        delete_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "setup", b"setup", "spec", b"spec", "update_time", b"update_time", "use_time", b"use_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "delete_time", b"delete_time", "setup", b"setup", "spec", b"spec", "update_time", b"update_time", "use_time", b"use_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "endpoint", b"endpoint", "instance_id", b"instance_id", "origin", b"origin", "project", b"project", "provider", b"provider", "root", b"root", "session_id", b"session_id", "setup", b"setup", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "token", b"token", "update_time", b"update_time", "use_time", b"use_time", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "delete_time", b"delete_time", "endpoint", b"endpoint", "instance_id", b"instance_id", "origin", b"origin", "project", b"project", "provider", b"provider", "root", b"root", "session_id", b"session_id", "setup", b"setup", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "token", b"token", "update_time", b"update_time", "use_time", b"use_time", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -450,19 +456,27 @@ class DeleteWorkspaceRequest(_message.Message):
 
     PROJECT_FIELD_NUMBER: _builtins.int
     WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Tenant."""
     workspace_id: _builtins.str
     """The workspace."""
+    @_builtins.property
+    def after(self) -> _duration_pb2.Duration:
+        """Remove it so long after now; the state stays as it is until then. The earliest time that was
+        asked for counts. Absent: now.
+        """
+
     def __init__(
         self,
         *,
         project: _builtins.str = ...,
         workspace_id: _builtins.str = ...,
+        after: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "project", b"project", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -477,7 +491,7 @@ class DeleteWorkspaceResponse(_message.Message):
     WORKSPACE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def workspace(self) -> Global___Workspace:
-        """DELETING or DELETED."""
+        """DELETING or DELETED; with `after` in its old state, with `delete_time`."""
 
     def __init__(
         self,

@@ -152,7 +152,8 @@ class WorkspaceServiceServicer:
 
     def DeleteWorkspace(self, request, context):
         """Marks the workspace DELETING and removes it in the background, from every state.
-        What the caller supplied is not touched. Repeating it is OK.
+        What the caller supplied is not touched. Repeating it is OK. With `after` it only says
+        when that is to be done.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

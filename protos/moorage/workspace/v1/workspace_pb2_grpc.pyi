@@ -59,7 +59,8 @@ class WorkspaceServiceStub:
     """The workspaces of a project, by id; deleted ones are left out."""
     DeleteWorkspace: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.DeleteWorkspaceRequest, _workspace_pb2.DeleteWorkspaceResponse]
     """Marks the workspace DELETING and removes it in the background, from every state.
-    What the caller supplied is not touched. Repeating it is OK.
+    What the caller supplied is not touched. Repeating it is OK. With `after` it only says
+    when that is to be done.
     """
     ResolveBinding: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ResolveBindingRequest, _workspace_pb2.ResolveBindingResponse]
     """Where a stored binding's tools run. FAILED_PRECONDITION / BINDING_UNRESOLVED for a
@@ -136,7 +137,8 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     """The workspaces of a project, by id; deleted ones are left out."""
     DeleteWorkspace: _aio.UnaryUnaryMultiCallable[_workspace_pb2.DeleteWorkspaceRequest, _workspace_pb2.DeleteWorkspaceResponse]  # type: ignore[assignment]
     """Marks the workspace DELETING and removes it in the background, from every state.
-    What the caller supplied is not touched. Repeating it is OK.
+    What the caller supplied is not touched. Repeating it is OK. With `after` it only says
+    when that is to be done.
     """
     ResolveBinding: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ResolveBindingRequest, _workspace_pb2.ResolveBindingResponse]  # type: ignore[assignment]
     """Where a stored binding's tools run. FAILED_PRECONDITION / BINDING_UNRESOLVED for a
@@ -234,7 +236,8 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_workspace_pb2.DeleteWorkspaceResponse, _abc.Awaitable[_workspace_pb2.DeleteWorkspaceResponse]]:
         """Marks the workspace DELETING and removes it in the background, from every state.
-        What the caller supplied is not touched. Repeating it is OK.
+        What the caller supplied is not touched. Repeating it is OK. With `after` it only says
+        when that is to be done.
         """
 
     @_abc_1.abstractmethod
