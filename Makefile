@@ -11,7 +11,7 @@ NAME ?=
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: setup ## set up and show the main job on an embedded PostgreSQL
@@ -55,6 +55,18 @@ protos: setup ## generate the Python stubs of protos/
 agents: ## install the real coding agents that tests talk to; needs Node and npm
 	@sh tools/agents.sh
 
+.PHONY: images
+images: ## make the container images of tests and examples, without a registry; needs Docker, debootstrap, busybox
+	@sh tools/images.sh $(ARGS)
+
+.PHONY: engine
+engine: ## start a Docker engine for the tests where none runs; needs root, and docker.io
+	@address=$$(sh tools/engine.sh start) && echo "export DOCKER_HOST=$$address"
+
+.PHONY: engine-stop
+engine-stop: ## end the engine that `make engine` started, with all that is in it
+	@sh tools/engine.sh stop
+
 .PHONY: lock
 lock: setup ## resolve pyproject.toml into requirements.lock; ARGS=--upgrade for newer versions
 	@$(BIN)/python tools/lock.py $(ARGS)
@@ -76,6 +88,6 @@ bench: setup ## measure what things cost, against references; NAME=lease for one
 	@$(BIN)/python -m bench $(NAME) $(ARGS)
 
 .PHONY: clean
-clean: ## remove .venv and everything made from the sources; keeps .moorage, your data
+clean: engine-stop ## remove .venv and everything made from the sources; keeps .moorage, your data
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find services protos tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
