@@ -81,7 +81,7 @@ class _GarbageKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GarbageKi
     GARBAGE_KIND_UNCLAIMED: _GarbageKind.ValueType  # 3
     """It was made for a session that was never stored, or that has another: it is removed."""
     GARBAGE_KIND_EXPIRED: _GarbageKind.ValueType  # 4
-    """It has outlived its `ttl`: it is removed."""
+    """It has outlived its `ttl`, or what DeleteWorkspace gave it: it is removed."""
     GARBAGE_KIND_IDLE: _GarbageKind.ValueType  # 5
     """It was not used for its `idle_ttl`: it is removed."""
 
@@ -97,7 +97,7 @@ GARBAGE_KIND_GHOST: GarbageKind.ValueType  # 2
 GARBAGE_KIND_UNCLAIMED: GarbageKind.ValueType  # 3
 """It was made for a session that was never stored, or that has another: it is removed."""
 GARBAGE_KIND_EXPIRED: GarbageKind.ValueType  # 4
-"""It has outlived its `ttl`: it is removed."""
+"""It has outlived its `ttl`, or what DeleteWorkspace gave it: it is removed."""
 GARBAGE_KIND_IDLE: GarbageKind.ValueType  # 5
 """It was not used for its `idle_ttl`: it is removed."""
 Global___GarbageKind: _TypeAlias = GarbageKind  # noqa: Y015
@@ -1114,22 +1114,54 @@ class CollectGarbageResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     GARBAGE_FIELD_NUMBER: _builtins.int
+    UNASKED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def garbage(self) -> _containers.RepeatedCompositeFieldContainer[Global___Garbage]:
         """In the order in which it was found; at most 1000."""
+
+    @_builtins.property
+    def unasked(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnaskedProvider]:
+        """Providers that could not be asked, by name."""
 
     def __init__(
         self,
         *,
         garbage: _abc.Iterable[Global___Garbage] | None = ...,
+        unasked: _abc.Iterable[Global___UnaskedProvider] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["garbage", b"garbage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["garbage", b"garbage", "unasked", b"unasked"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CollectGarbageResponse: _TypeAlias = CollectGarbageResponse  # noqa: Y015
+
+@_typing.final
+class UnaskedProvider(_message.Message):
+    """A provider of which nothing is known at the moment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROVIDER_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    provider: _builtins.str
+    """Its name."""
+    cause: _builtins.str
+    """Why, in words."""
+    def __init__(
+        self,
+        *,
+        provider: _builtins.str = ...,
+        cause: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "provider", b"provider"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnaskedProvider: _TypeAlias = UnaskedProvider  # noqa: Y015
 
 @_typing.final
 class Garbage(_message.Message):
