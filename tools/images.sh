@@ -1,10 +1,11 @@
 #!/bin/sh
 # Makes the images that tests and examples use, from Debian's packages and what is already here: no registry is asked.
-#   tools/images.sh [busybox] [base] [opencode]      without names: all
+#   tools/images.sh [busybox] [base] [demo] [opencode]      without names: all
 # Talks to the engine that the docker command talks to (DOCKER_HOST). An image that is there and was made by the
 # same recipe is kept; FRESH=1 makes it anew.
 #   busybox   moorage-test:busybox           a shell and its tools in one static program: Debian's busybox-static
 #   base      moorage-base:CODENAME, :latest a small Debian with Python and git, by debootstrap: needs root
+#   demo      moorage-test:demo              base (or BASE=…) with the built-in demo agent
 #   opencode  moorage-example-opencode       base (or BASE=…) with the coding agent that `make agents` installs
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd -P)
@@ -78,18 +79,38 @@ mirror() {
     echo "$found"
 }
 
+make_demo() {
+    from_base
+    sources=$root/services/runner/agents
+    build moorage-test:demo "$root/images/demo" -C "$root/images/demo" moorage-demo-agent \
+        --exclude=__pycache__ -C "$sources" demo
+}
+
 make_opencode() {
-    program=$root/build/ci/agents/node_modules/opencode-linux-x64/bin/opencode
-    [ -x "$program" ] || fail "no opencode here: make agents"
-    [ -n "${BASE:-}" ] || make_base
+    program=$root/build/ci/agents/node_modules/opencode-linux-x64/bin
+    [ -x "$program/opencode" ] || fail "no opencode here: make agents"
+    from_base
+    build moorage-example-opencode:latest "$root/images/opencode" -C "$program" opencode
+}
+
+from_base() {
+    [ -n "${BASE:-}${codename:-}" ] || make_base
     from=${BASE:-moorage-base:$codename}
-    recipe=$(recipe opencode "$(docker image inspect --format '{{.Id}}' "$from")" \
-        "$(sha256sum <"$program")" "$(sha256sum <"$root/images/opencode/Dockerfile")")
-    is_there moorage-example-opencode:latest "$recipe" && return
-    tar -c -C "$root/images/opencode" Dockerfile -C "$(dirname "$program")" opencode |
-        docker build --quiet --network none --label "$label=$recipe" --build-arg "BASE=$from" \
-            --tag moorage-example-opencode:latest -
-    echo "images: made moorage-example-opencode:latest"
+}
+
+build() { # IMAGE DIRECTORY TAR-ARGUMENT...: of the directory's Dockerfile and what tar is told
+    image=$1
+    directory=$2
+    shift 2
+    tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -c -f "$work/context" -C "$directory" Dockerfile "$@"
+    recipe=$(recipe "$(docker image inspect --format '{{.Id}}' "$from")" "$(sha256sum <"$work/context")")
+    is_there "$image" "$recipe" && return
+    if ! docker build --network none --label "$label=$recipe" --build-arg "BASE=$from" --tag "$image" - \
+        <"$work/context" >"$work/log" 2>&1; then
+        tail -n 20 "$work/log" >&2
+        fail "docker build failed"
+    fi
+    echo "images: made $image"
 }
 
 import() { # IMAGE TREE RECIPE
@@ -103,9 +124,9 @@ needs docker docker.io
 docker version >/dev/null 2>&1 || fail "no engine answers at ${DOCKER_HOST:-the usual place}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for name in ${*:-busybox base opencode}; do
+for name in ${*:-busybox base demo opencode}; do
     case $name in
-    busybox | base | opencode) "make_$name" ;;
+    busybox | base | demo | opencode) "make_$name" ;;
     *) fail "no image is called $name" ;;
     esac
 done
