@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from services.workspace.exec.process import Process
@@ -36,16 +36,25 @@ class Resolver:
             raise BindingUnresolved(kind="local", cause=f"the workspace is {workspace.root}, not {directory}")
         provider = self._registry.get(check_ready(workspace).provider)
         try:
-            provider.check(workspace)
+            await provider.check(workspace)
         except Unusable as error:
             await self._refuse(workspace, error)
         return provider
+
+    async def environment(self, workspace: Workspace) -> Mapping[str, str]:
+        """The variables that its processes may inherit; WorkspaceNotReady."""
+        provider = self._registry.get(check_ready(workspace).provider)
+        try:
+            return await provider.environment(workspace)
+        except Unusable as error:
+            await self._refuse(workspace, error)
+            raise
 
     async def spawn(self, workspace: Workspace, directory: str, terminal: tuple[int, int] | None) -> Process:
         """What a command can be started with; WorkspaceNotReady, InvalidArgument, StartFailed."""
         provider = self._registry.get(check_ready(workspace).provider)
         try:
-            return provider.spawn(workspace, directory, terminal)
+            return await provider.spawn(workspace, directory, terminal)
         except Unusable as error:
             await self._refuse(workspace, error)
             raise

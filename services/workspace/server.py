@@ -22,7 +22,7 @@ from services.fencing.loop import LeaseLoop, mint_holder
 from services.fencing.verifier import GrantVerifier
 from services.workspace.changes import Changes
 from services.workspace.config import WorkspaceSettings
-from services.workspace.exec.environment import OwnEnvironment
+from services.workspace.exec.environment import heritable
 from services.workspace.exec.execs import Execs
 from services.workspace.exec.forkserver import ForkServer
 from services.workspace.fence import Fence
@@ -101,7 +101,6 @@ def build(settings: WorkspaceSettings) -> WorkspaceInstance:
     worker = Worker(instance, (store, work), registry, execs, changes, retries)
     fence = Fence(store, verifier, execs, writes, settings.instance_id)
     resolver = Resolver(store, registry)
-    environment = OwnEnvironment(os.environ)
     parts = Parts(
         instance=instance,
         store=store,
@@ -112,10 +111,7 @@ def build(settings: WorkspaceSettings) -> WorkspaceInstance:
         fence=fence,
         execs=execs,
         changes=changes,
-        environment=environment,
-        exec_calls=ExecCalls(
-            instance, fence, execs, resolver, verifier, environment, clock, settings.expiry_margin
-        ),
+        exec_calls=ExecCalls(instance, fence, execs, resolver, verifier, clock, settings.expiry_margin),
         file_calls=FileCalls(instance, fence, resolver, writes),
         stopping=server.stopping,
     )
@@ -138,6 +134,7 @@ def _local(settings: WorkspaceSettings, fork_server: ForkServer) -> LocalProvide
         state_directory=str(settings.state_directory),
         enabled=settings.provision_enabled,
         fork_server=fork_server,
+        variables=heritable(os.environ),
     )
 
 

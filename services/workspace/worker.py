@@ -130,7 +130,7 @@ class Worker:
     async def _provision(self, workspace: Workspace) -> None:
         provider = self._registry.get(workspace.provider)
         await failpoint("workspace.provision.before_make")
-        await asyncio.to_thread(provider.provision, workspace, self._instance.marker.deployment)
+        await provider.provision(workspace, self._instance.marker.deployment)
         await failpoint("workspace.provision.after_make")
         await self._workspaces.settle(workspace, WorkspaceState.READY)
 
@@ -144,7 +144,7 @@ class Worker:
             provider = self._registry.get(workspace.provider)
             deployment = self._instance.marker.deployment
             await failpoint("workspace.remove.before_remove")
-            await asyncio.to_thread(provider.remove, workspace, deployment, self._stopping.is_set)
+            await provider.remove(workspace, deployment, self._stopping.is_set)
             await failpoint("workspace.remove.after_remove")
         await self._workspaces.settle(workspace, WorkspaceState.DELETED)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from services.workspace.exec.forkserver import ForkServer
 from services.workspace.exec.marker import Marker
-from services.workspace.exec.process import Process
+from services.workspace.exec.shimmed import ShimProcess
 
 
 class Bench:
@@ -19,13 +19,13 @@ class Bench:
         self.server = ForkServer()
         self.server.prepare(self.marker)
         self._directory = os.open(directory, os.O_PATH)
-        self._processes: list[Process] = []
+        self._processes: list[ShimProcess] = []
 
-    def spawn(self) -> Process:
+    def spawn(self) -> ShimProcess:
         self._processes.append(self.server.spawn(self._directory, None))
         return self._processes[-1]
 
-    async def start(self, process: Process, *command: str) -> int:
+    async def start(self, process: ShimProcess, *command: str) -> int:
         return await process.start(command, {"PATH": os.environ["PATH"]}, terminal=False)
 
     async def close(self) -> None:

@@ -52,7 +52,7 @@ def outside(tmp_path: Path) -> Path:
 
 
 def test_thousands_of_accesses_stay_inside(root: Path, outside: Path) -> None:
-    provider = LocalProvider(str(root.parent), "", str(root.parent / "state"), True, ForkServer())
+    provider = LocalProvider(str(root.parent), "", str(root.parent / "state"), True, ForkServer(), {})
     accesses: dict[str, Callable[[Tree], object]] = {
         "read d/f": lambda tree: tree.read("d/f", 0, 100).data,
         "read f": lambda tree: tree.read("f", 0, 100).data,

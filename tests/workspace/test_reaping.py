@@ -14,7 +14,7 @@ from moorage.workspace.v1 import workspace_pb2
 from services.common.errors import InvalidArgument
 from services.workspace.exec.forkserver import ForkServer
 from services.workspace.exec.marker import Marker
-from services.workspace.exec.process import Process, ShimLost
+from services.workspace.exec.process import Process, ProcessLost
 from tests.conditions import eventually
 from tests.workspace.instances import Client, Holder, Machine
 from tests.workspace.processes import is_alive
@@ -117,10 +117,10 @@ async def test_what_multiplies_while_it_is_killed_dies(shell: Shell) -> None:
 async def test_nobody_answers_once_the_command_has_ended(shell: Shell) -> None:
     await shell.process.mark()
     shell.process.kill()
-    with pytest.raises(ShimLost):
+    with pytest.raises(ProcessLost):
         await shell.process.reap()
     assert (await shell.process.ended).killed
-    with pytest.raises(ShimLost):
+    with pytest.raises(ProcessLost):
         await shell.process.mark()
 
 

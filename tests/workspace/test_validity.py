@@ -15,7 +15,7 @@ from services.fencing.errors import LeaseExpired
 from services.fencing.grants import GrantClaims
 from services.workspace.exec.execs import Exec, SessionKey
 from services.workspace.exec.input import BUFFER, Stdin
-from services.workspace.exec.pipes import WriteEnd
+from services.workspace.exec.pipes import PipeWriter
 from services.workspace.servicers.validity import Validity
 
 
@@ -70,7 +70,7 @@ async def test_input_is_not_written_when_the_exec_may_not_live(tmp_path: Path) -
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     alive = True
-    stdin = Stdin(WriteEnd(writer), terminal=False, may_write=lambda: alive)
+    stdin = Stdin(PipeWriter(writer), terminal=False, may_write=lambda: alive)
     pumping = asyncio.create_task(stdin.run())
     await stdin.put(b"before")
     assert os.read(reader, 100) == b"before"

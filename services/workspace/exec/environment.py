@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from services.common.errors import InvalidArgument
@@ -13,26 +14,29 @@ from services.workspace.exec.marker import VARIABLE
 _PRIVATE: Final = "MOORAGE_"
 
 
-class OwnEnvironment:
-    """The instance's variables that a command may inherit, as they were at its start."""
+def heritable(variables: Mapping[str, str]) -> dict[str, str]:
+    """Those that a command may inherit."""
+    return {name: value for name, value in variables.items() if not name.startswith(_PRIVATE)}
 
-    def __init__(self, variables: Mapping[str, str]) -> None:
-        """All variables of the process."""
-        self._variables = {name: value for name, value in variables.items() if not name.startswith(_PRIVATE)}
 
-    @property
-    def names(self) -> list[str]:
-        """What can be named."""
-        return sorted(self._variables)
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a command's environment is to be: names to inherit, and variables, which win."""
 
-    def build(self, inherit: Sequence[str], declared: Mapping[str, str]) -> dict[str, str]:
-        """The command's variables; a declared one wins. What the instance does not have stays absent."""
-        inherited = {
-            name: self._variables[name] for name in map(_check_inherited, inherit) if name in self._variables
-        }
-        return inherited | {
-            _check_name(name): check_text(_field(name), value) for name, value in declared.items()
-        }
+    inherited: tuple[str, ...]
+    declared: dict[str, str]
+
+    def out_of(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """The command's variables. What there is not to inherit stays absent."""
+        return {name: variables[name] for name in self.inherited if name in variables} | self.declared
+
+
+def check_wishes(inherit: Sequence[str], declared: Mapping[str, str]) -> Wishes:
+    """What a caller asks for, if it can be; InvalidArgument."""
+    return Wishes(
+        tuple(map(_check_inherited, inherit)),
+        {_check_name(name): check_text(_field(name), value) for name, value in declared.items()},
+    )
 
 
 def _check_inherited(name: str) -> str:

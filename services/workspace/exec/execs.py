@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from functools import partial
 from typing import Final, NamedTuple
 
 from services.common.errors import Cancelled, MoorageError
 from services.common.logs import get_logger
 from services.common.validation import mint_id
 from services.fencing.errors import StaleOwner
-from services.workspace.exec.marker import Marker, kill_marked
 from services.workspace.exec.process import Outcome, Process
 from services.workspace.workspaces import resource_of
 
@@ -75,13 +73,13 @@ class Exec:
 
 
 class Execs:
-    """All of them. `run` must run: it deals with what a shim that died has left."""
+    """All of them. `run` must run: it deals with what lost processes have left."""
 
     def __init__(self) -> None:
         """Without any."""
         self._execs: dict[str, Exec] = {}
         self._tokens: dict[SessionKey, int] = {}
-        self._orphaned: asyncio.Queue[Exec] = asyncio.Queue()
+        self._orphaned: asyncio.Queue[tuple[Exec, Process]] = asyncio.Queue()
 
     def register(self, session: SessionKey, workspace_id: str, token: int) -> Exec:
         """A new exec, not started yet. `attach` or `discard` it."""
@@ -92,7 +90,7 @@ class Execs:
     def attach(self, which: Exec, process: Process) -> None:
         """What it will run as, before it is started; killed at once if it may not live any more."""
         which.process = process
-        process.ended.add_done_callback(lambda ended: self._on_ended(which, ended))
+        process.ended.add_done_callback(lambda ended: self._on_ended(which, process, ended))
         if not which.may_live:
             process.kill()
 
@@ -151,21 +149,25 @@ class Execs:
             await asyncio.wait(waiting)
 
     async def run(self) -> None:
-        """Kill by their marker the processes of execs whose shim died, until cancelled."""
-        while True:
-            which = await self._orphaned.get()
-            _log.warning("the shim of an exec died", exec_id=which.exec_id)
-            await kill_marked(partial(_is_of, which.exec_id))
-            self._bury(which, None)
+        """Kill what is left of execs whose processes were lost, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                which, process = await self._orphaned.get()
+                _log.warning("what watched over an exec died", exec_id=which.exec_id)
+                group.create_task(self._kill_left(which, process))
+
+    async def _kill_left(self, which: Exec, process: Process) -> None:
+        await process.kill_left(which.exec_id)
+        self._bury(which, None)
 
     def _of(self, session: SessionKey) -> list[Exec]:
         return [each for each in self._execs.values() if each.session == session]
 
-    def _on_ended(self, which: Exec, ended: asyncio.Future[Outcome]) -> None:
+    def _on_ended(self, which: Exec, process: Process, ended: asyncio.Future[Outcome]) -> None:
         if ended.exception() is None:
             self._bury(which, ended.result())
         else:
-            self._orphaned.put_nowait(which)
+            self._orphaned.put_nowait((which, process))
 
     def _bury(self, which: Exec, outcome: Outcome | None) -> None:
         if not which.gone.done():
@@ -173,7 +175,3 @@ class Execs:
         self._execs.pop(which.exec_id, None)
         if not self._of(which.session):
             self._tokens.pop(which.session, None)
-
-
-def _is_of(exec_id: str, marker: Marker) -> bool:
-    return marker.exec_id == exec_id

@@ -16,8 +16,9 @@ from typing import Final
 
 from services.workspace.exec import shim
 from services.workspace.exec.marker import FORK_SERVER, Marker
-from services.workspace.exec.pipes import ReadEnd, WriteEnd
-from services.workspace.exec.process import Process, StartFailed, Streams
+from services.workspace.exec.pipes import PipeReader, PipeWriter
+from services.workspace.exec.process import StartFailed, Streams
+from services.workspace.exec.shimmed import ShimProcess
 
 _SCRIPT: Final = str(Path(shim.__file__).resolve())
 _SEND_TIMEOUT: Final = 1.0
@@ -57,8 +58,8 @@ class ForkServer:
         self._control = ours
         return ours
 
-    def spawn(self, directory: int, terminal: tuple[int, int] | None) -> Process:
-        """Make a shim; its process starts nothing before Process.start. StartFailed says why not.
+    def spawn(self, directory: int, terminal: tuple[int, int] | None) -> ShimProcess:
+        """Make a shim; its process starts nothing before its `start`. StartFailed says why not.
 
         `directory` is an open descriptor, which stays the caller's; `terminal` is (columns, rows).
         """
@@ -67,17 +68,17 @@ class ForkServer:
         except OSError as error:
             raise StartFailed(error.strerror or str(error)) from error
 
-    def _spawn(self, directory: int, terminal: tuple[int, int] | None) -> Process:
+    def _spawn(self, directory: int, terminal: tuple[int, int] | None) -> ShimProcess:
         with ExitStack() as theirs, ExitStack() as ours:
             connection, remote = socket.socketpair()
             ours.callback(connection.close)
             theirs.callback(remote.close)
             make = _make_pipes if terminal is None else _make_terminal
-            streams, descriptors = make(theirs, ours)
+            streams, descriptors, controller = make(theirs, ours)
             if terminal is not None:
-                resize(descriptors[0], *terminal)
+                termios.tcsetwinsize(descriptors[0], (terminal[1], terminal[0]))
             self._send([remote.fileno(), directory, *descriptors])
-            process = Process(connection, streams)
+            process = ShimProcess(connection, streams, controller)
             ours.pop_all()
             return process
 
@@ -113,25 +114,21 @@ def _own(stack: ExitStack, fd: int) -> int:
     return fd
 
 
-def _make_pipes(theirs: ExitStack, ours: ExitStack) -> tuple[Streams, list[int]]:
+def _make_pipes(theirs: ExitStack, ours: ExitStack) -> tuple[Streams, list[int], int | None]:
     stdin_reader, stdin_writer = os.pipe()
     _own(theirs, stdin_reader), _own(ours, stdin_writer)
     stdout_reader, stdout_writer = os.pipe()
     _own(ours, stdout_reader), _own(theirs, stdout_writer)
     stderr_reader, stderr_writer = os.pipe()
     _own(ours, stderr_reader), _own(theirs, stderr_writer)
-    streams = Streams(WriteEnd(stdin_writer), ReadEnd(stdout_reader), ReadEnd(stderr_reader))
-    return streams, [stdin_reader, stdout_writer, stderr_writer]
+    streams = Streams(PipeWriter(stdin_writer), PipeReader(stdout_reader), PipeReader(stderr_reader))
+    return streams, [stdin_reader, stdout_writer, stderr_writer], None
 
 
-def _make_terminal(theirs: ExitStack, ours: ExitStack) -> tuple[Streams, list[int]]:
+def _make_terminal(theirs: ExitStack, ours: ExitStack) -> tuple[Streams, list[int], int | None]:
     controller, device = pty.openpty()
     _own(ours, controller), _own(theirs, device)
     # Reading and writing end apart from each other, so each has its own descriptor.
     writer = _own(ours, os.dup(controller))
-    return Streams(WriteEnd(writer), ReadEnd(controller), None), [device, device, device]
-
-
-def resize(fd: int, columns: int, rows: int) -> None:
-    """Set a terminal's size; its foreground processes get SIGWINCH."""
-    termios.tcsetwinsize(fd, (rows, columns))
+    streams = Streams(PipeWriter(writer), PipeReader(controller), None)
+    return streams, [device, device, device], controller

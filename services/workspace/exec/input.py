@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from services.workspace.exec.pipes import WriteEnd
+from services.workspace.exec.process import WriteEnd
 
 # What a command leaves unread up to this size does not hold back the frames behind it, such as grants.
 BUFFER: Final = 1024 * 1024

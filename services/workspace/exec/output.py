@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Any, Final
 
-from services.workspace.exec.pipes import ReadEnd
-from services.workspace.exec.process import Streams
+from services.workspace.exec.process import ReadEnd, Streams
 
 # Chunks of 64 KiB that are read ahead of the caller; the rest waits in the pipe, and then the command.
 _AHEAD: Final = 2

@@ -26,7 +26,7 @@ class End:
             os.close(self.fd)
 
 
-class ReadEnd(End):
+class PipeReader(End):
     """Where output comes out."""
 
     def read_now(self) -> bytes | None:
@@ -53,7 +53,7 @@ class ReadEnd(End):
             loop.remove_reader(self.fd)
 
 
-class WriteEnd(End):
+class PipeWriter(End):
     """Where input goes in."""
 
     def write_now(self, data: memoryview) -> int:

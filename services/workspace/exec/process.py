@@ -1,39 +1,63 @@
-"""A command and everything it started, as the instance sees it through its shim."""
+"""A command and everything it started, whatever it runs in: what a provider gives to run one with."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import os
-import signal
-import socket
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-
-from services.workspace.exec.pipes import ReadEnd, WriteEnd
-
-_RECEIVE: Final = 4096
+from typing import Any, Protocol
 
 
 class StartFailed(Exception):
     """The command could not be started; the text says why."""
 
 
-class ShimLost(Exception):
-    """The shim died before it had reported: what lives on has to be looked for."""
+class ProcessLost(Exception):
+    """What watched over the command died before it had reported: what lives on has to be looked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a command ended. Exactly one of the two numbers is there."""
+    """How a command ended. At most one of the two numbers is there; none when it was never started."""
 
     exit_code: int | None
     signal: int | None
     killed: bool
     """The command still ran when it was to be killed, and the kill ended it."""
+    out_of_memory: bool = False
+    """A process of it was killed because the workspace's memory was used up."""
+
+
+class ReadEnd(Protocol):
+    """Where output comes out. Use it from one task at a time."""
+
+    def read_now(self) -> bytes | None:
+        """At most 64 KiB, b"" at the end, None when there is nothing at the moment."""
+        ...
+
+    async def wait(self, other: asyncio.Future[Any]) -> None:
+        """Until there is something to read, or the end, or `other` is done."""
+        ...
+
+    def close(self) -> None:
+        """Nobody reads any more. Idempotent."""
+        ...
+
+
+class WriteEnd(Protocol):
+    """Where input goes in. Use it from one task at a time."""
+
+    def write_now(self, data: memoryview) -> int:
+        """How many bytes went in; 0 when it is full. OSError when nobody reads any more."""
+        ...
+
+    async def wait(self) -> None:
+        """Until there is room, or nobody reads."""
+        ...
+
+    def close(self) -> None:
+        """The end of input, after what was written. Idempotent."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,121 +80,42 @@ class Streams:
                 end.close()
 
 
-class Process:
-    """One exec's processes. `ended` resolves when all of them are dead, or fails with ShimLost."""
+class Process(Protocol):
+    """One exec's processes, of which none runs before `start`."""
 
-    def __init__(self, connection: socket.socket, streams: Streams) -> None:
-        """Listen to the shim."""
-        connection.setblocking(False)
-        self.streams = streams
-        self._connection = connection
-        self._received = b""
-        self._sending = False
-        self._over = False
-        self._asked: deque[asyncio.Future[int]] = deque()
-        self._loop = asyncio.get_running_loop()
-        self.started: asyncio.Future[int] = self._loop.create_future()
-        self.ended: asyncio.Future[Outcome] = self._loop.create_future()
-        for future in (self.started, self.ended):
-            future.add_done_callback(_retrieve)
-        self._loop.add_reader(connection, self._on_readable)
+    streams: Streams
+    started: asyncio.Future[int]
+    """Done with the process id of the group's leader, or StartFailed."""
+    ended: asyncio.Future[Outcome]
+    """Done when all of its processes are dead, or ProcessLost when nobody can tell."""
 
     async def start(self, command: Sequence[str], environment: Mapping[str, str], *, terminal: bool) -> int:
-        """Say what to run; the process id of the group's leader. StartFailed says why not."""
-        request = {"command": list(command), "environment": dict(environment), "terminal": terminal}
-        self._sending = True
-        try:
-            await self._loop.sock_sendall(self._connection, json.dumps(request).encode() + b"\n")
-        except OSError as error:
-            raise StartFailed(f"the shim is gone: {error}") from error
-        finally:
-            self._sending = False
-            self._close_if_over()
-        return await asyncio.shield(self.started)
+        """Say what to run, with exactly these variables; as `started`."""
+        ...
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Set the terminal's size; only with one."""
+        ...
 
     def send_signal(self, number: int) -> None:
         """A signal for the group; nothing when the command has ended."""
-        with contextlib.suppress(OSError):
-            self._connection.send(json.dumps({"signal": number}).encode() + b"\n")
+        ...
 
     def mark(self) -> asyncio.Future[int]:
-        """Draw a line; done, with the number of processes there are, when what follows is younger."""
-        return self._ask({"mark": True})
+        """Draw a line; done, with the number of processes there are, when what follows is younger.
+
+        It and `reap` fail with ProcessLost when no answer can come any more.
+        """
+        ...
 
     def reap(self) -> asyncio.Future[int]:
         """Have what is younger than the newest mark killed; done, with their number, when they are dead."""
-        return self._ask({"reap": True})
+        ...
 
     def kill(self) -> None:
         """Have everything killed. Never waits, never fails; `ended` tells when it is done."""
-        with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_WR)
+        ...
 
-    def _ask(self, order: dict[str, bool]) -> asyncio.Future[int]:
-        """The answers come in the order of the questions; ShimLost when none can come any more."""
-        answer: asyncio.Future[int] = self._loop.create_future()
-        answer.add_done_callback(_retrieve)
-        self._asked.append(answer)
-        try:
-            self._connection.send(json.dumps(order).encode() + b"\n")
-        except OSError:
-            self._leave_unanswered()
-        return answer
-
-    def _leave_unanswered(self) -> None:
-        while self._asked:
-            self._asked.popleft().set_exception(ShimLost())
-
-    def _on_readable(self) -> None:
-        try:
-            data = self._connection.recv(_RECEIVE)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        *lines, self._received = (self._received + data).split(b"\n")
-        for line in lines:
-            self._on_message(json.loads(line))
-        if not data or self.ended.done():
-            self._on_end()
-
-    def _on_message(self, message: dict[str, Any]) -> None:
-        if "started" in message:
-            self.started.set_result(message["started"])
-        elif "failed" in message:
-            self.started.set_exception(StartFailed(message["failed"]))
-            self.ended.set_result(Outcome(None, None, killed=True))
-        elif "status" not in message:
-            self._asked.popleft().set_result(message["marked"] if "marked" in message else message["reaped"])
-        elif not self.ended.done():
-            self.ended.set_result(_outcome(message["status"], killed=message["killed"]))
-
-    def _on_end(self) -> None:
-        self._loop.remove_reader(self._connection)
-        self._over = True
-        self._close_if_over()
-        self._leave_unanswered()
-        if not self.started.done():
-            self.started.set_exception(StartFailed("the shim ended before the command was started"))
-        if not self.ended.done():
-            self.ended.set_exception(ShimLost())
-
-    def _close_if_over(self) -> None:
-        """Not under a send that waits for room: that one is woken up, and closes."""
-        if self._over and self._sending:
-            with contextlib.suppress(OSError):
-                self._connection.shutdown(socket.SHUT_RDWR)
-        elif self._over:
-            self._connection.close()
-
-
-def _outcome(status: int, *, killed: bool) -> Outcome:
-    code = os.waitstatus_to_exitcode(status)
-    if code < 0:
-        return Outcome(None, -code, killed=killed and -code == signal.SIGKILL)
-    return Outcome(code, None, killed=False)
-
-
-def _retrieve(future: asyncio.Future[Any]) -> None:
-    if not future.cancelled():
-        future.exception()
+    async def kill_left(self, exec_id: str) -> None:
+        """After `ended` failed: return when none of its processes lives any more, however long it takes."""
+        ...

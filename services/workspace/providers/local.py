@@ -6,10 +6,11 @@ the others may. Use it where the agents are trusted.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -32,13 +33,17 @@ _log: Final = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LocalProvider:
-    """See the module. All paths are absolute and free of links; `default_directory` may be empty."""
+    """See the module. All paths are absolute and free of links; `default_directory` may be empty.
+
+    `variables` are this instance's own that commands may inherit.
+    """
 
     root: str
     default_directory: str
     state_directory: str
     enabled: bool
     fork_server: ForkServer
+    variables: Mapping[str, str]
     name: str = NAME
 
     def root_of(self, project: str, workspace_id: str) -> str:
@@ -60,8 +65,41 @@ class LocalProvider:
             raise InvalidArgument.of(field, f"is not a directory: {directory}")
         return resolved
 
-    def provision(self, workspace: Workspace, deployment: str) -> None:
+    async def provision(self, workspace: Workspace, deployment: str) -> None:
         """See Provider."""
+        await asyncio.to_thread(self._make, workspace, deployment)
+
+    async def remove(self, workspace: Workspace, deployment: str, give_up: Callable[[], bool]) -> None:
+        """See Provider. What has no label of ours was not made by us."""
+        await asyncio.to_thread(self._remove, workspace, deployment, give_up)
+
+    async def check(self, workspace: Workspace) -> None:
+        """See Provider."""
+        self._check(workspace)
+
+    async def environment(self, workspace: Workspace) -> Mapping[str, str]:
+        """See Provider."""
+        return self.variables
+
+    async def spawn(self, workspace: Workspace, directory: str, terminal: tuple[int, int] | None) -> Process:
+        """See Provider."""
+        self._check(workspace)
+        path = str(Path(workspace.root, check_text("start.directory", directory)))
+        try:
+            with directories.pinned(path, workspace.root) as fd:
+                return self.fork_server.spawn(fd, terminal)
+        except directories.Escape:
+            raise outside_root("start.directory", directory, workspace.root) from None
+        except OSError as error:
+            raise InvalidArgument.of("start.directory", f"{error.strerror}: {directory}") from error
+
+    @contextlib.contextmanager
+    def files(self, workspace: Workspace) -> Iterator[Tree]:
+        """See Provider."""
+        with contextlib.ExitStack() as held:
+            yield Tree(self._pin(workspace, held), workspace.root)
+
+    def _make(self, workspace: Workspace, deployment: str) -> None:
         Path(self.state_directory).mkdir(mode=0o700, parents=True, exist_ok=True)
         label = Label(workspace, deployment)
         with directories.opened(self.state_directory) as state:
@@ -71,8 +109,7 @@ class LocalProvider:
                     self._claim(workspace, label, project)
                 directories.make(workspace.workspace_id, project)
 
-    def remove(self, workspace: Workspace, deployment: str, give_up: Callable[[], bool]) -> None:
-        """See Provider. What has no label of ours was not made by us."""
+    def _remove(self, workspace: Workspace, deployment: str, give_up: Callable[[], bool]) -> None:
         label = Label(workspace, deployment)
         try:
             with (
@@ -88,28 +125,9 @@ class LocalProvider:
         except FileNotFoundError:
             return
 
-    def check(self, workspace: Workspace) -> None:
-        """See Provider."""
+    def _check(self, workspace: Workspace) -> None:
         with contextlib.ExitStack() as held:
             self._pin(workspace, held)
-
-    def spawn(self, workspace: Workspace, directory: str, terminal: tuple[int, int] | None) -> Process:
-        """See Provider."""
-        self.check(workspace)
-        path = str(Path(workspace.root, check_text("start.directory", directory)))
-        try:
-            with directories.pinned(path, workspace.root) as fd:
-                return self.fork_server.spawn(fd, terminal)
-        except directories.Escape:
-            raise outside_root("start.directory", directory, workspace.root) from None
-        except OSError as error:
-            raise InvalidArgument.of("start.directory", f"{error.strerror}: {directory}") from error
-
-    @contextlib.contextmanager
-    def files(self, workspace: Workspace) -> Iterator[Tree]:
-        """See Provider."""
-        with contextlib.ExitStack() as held:
-            yield Tree(self._pin(workspace, held), workspace.root)
 
     def _pin(self, workspace: Workspace, held: contextlib.ExitStack) -> int:
         """Its root, open until the stack is closed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -26,8 +26,10 @@ class Vanished(Unusable):
 class Provider(Protocol):
     """A way to make workspaces, to remove them, and to run processes in them.
 
-    `provision` and `remove` block and are run in threads; both are repeated until they have
-    succeeded, also by a later process. OSError means: try again.
+    Nothing here blocks the event loop but a few system calls, unless it says so. `provision` and
+    `remove` are repeated until they have succeeded, also by a later process; any error but
+    Refused means: try again. Whatever is cancelled leaves nothing that a repetition, or the
+    collector, does not find.
     """
 
     @property
@@ -58,22 +60,27 @@ class Provider(Protocol):
         """The supplied directory without links; InvalidArgument naming the field."""
         ...
 
-    def provision(self, workspace: Workspace, deployment: str) -> None:
+    async def provision(self, workspace: Workspace, deployment: str) -> None:
         """Make it. Refused when it can never be made."""
         ...
 
-    def remove(self, workspace: Workspace, deployment: str, give_up: Callable[[], bool]) -> None:
+    async def remove(self, workspace: Workspace, deployment: str, give_up: Callable[[], bool]) -> None:
         """Remove what this deployment made; nothing is fine. InterruptedError when told to give up."""
         ...
 
-    def check(self, workspace: Workspace) -> None:
+    async def check(self, workspace: Workspace) -> None:
         """Return when processes could run in it, else raise Unusable."""
         ...
 
-    def spawn(self, workspace: Workspace, directory: str, terminal: tuple[int, int] | None) -> Process:
+    async def environment(self, workspace: Workspace) -> Mapping[str, str]:
+        """The variables that its processes may inherit. Raises Unusable."""
+        ...
+
+    async def spawn(self, workspace: Workspace, directory: str, terminal: tuple[int, int] | None) -> Process:
         """What a command can be started with in `directory`, relative to the root or inside it.
 
-        `terminal` is (columns, rows). Raises Unusable, InvalidArgument, StartFailed.
+        `terminal` is (columns, rows). Raises Unusable, InvalidArgument, StartFailed. It does not
+        suspend between making it and giving it to the caller, and kills it when it is cancelled.
         """
         ...
 

@@ -13,9 +13,8 @@ from services.common.errors import InvalidArgument, Unavailable
 from services.common.logs import get_logger
 from services.fencing.verifier import GrantVerifier
 from services.workspace.exec.execs import Exec, Execs, stale
-from services.workspace.exec.forkserver import resize
 from services.workspace.exec.input import Stdin
-from services.workspace.exec.process import Process, ShimLost
+from services.workspace.exec.process import Process, ProcessLost
 from services.workspace.servicers.frames import check_stdin, signal_of, size_of
 from services.workspace.servicers.validity import Validity
 from services.workspace.workspaces import resource_of
@@ -64,7 +63,7 @@ class Conversation:
             answer, message = await self._asked.get()
             try:
                 count = await asyncio.shield(answer)
-            except ShimLost:
+            except ProcessLost:
                 # How the command ended is all that is left to say.
                 return
             await write(message(count))
@@ -97,7 +96,7 @@ class Conversation:
     def _resize(self, size: workspace_pb2.TerminalSize) -> None:
         if not self._process.streams.has_terminal:
             raise InvalidArgument.of("resize", "needs a command that was started with a terminal")
-        resize(self._process.streams.stdout.fd, *size_of("resize", size))
+        self._process.resize(*size_of("resize", size))
 
     async def _show(self, grant: Grant) -> None:
         try:

@@ -14,7 +14,6 @@ from services.common.clock import Clock
 from services.common.errors import Cancelled
 from services.common.logs import bind
 from services.fencing.verifier import GrantVerifier
-from services.workspace.exec.environment import OwnEnvironment
 from services.workspace.exec.execs import Exec, Execs
 from services.workspace.exec.input import Stdin
 from services.workspace.exec.output import Channel, copy_output
@@ -41,14 +40,13 @@ class ExecCalls:
     execs: Execs
     resolver: Resolver
     verifier: GrantVerifier
-    environment: OwnEnvironment
     clock: Clock
     expiry_margin: float
 
     async def run(self, frames: Frames, write: Write) -> None:
         """From the first message to the last; when it returns or raises, all processes are dead."""
         start = await first_of(frames)
-        command = command_of(start, self.environment)
+        command = command_of(start)
         self.instance.require()
         shown = await self.fence.examine(command.project, command.workspace_id, start.grant)
         bind(project=shown.session.project, session=shown.session.session_id)
@@ -66,28 +64,30 @@ class ExecCalls:
     async def _run(self, which: Exec, shown: Shown, command: Command, frames: Frames, write: Write) -> None:
         validity = Validity(which, shown.claims, self.clock, self.expiry_margin)
         async with beside(validity.run()):
-            process = await self._admit(which, shown, command)
+            process, environment = await self._admit(which, shown, command)
             try:
-                pid = await self._start(which, process, command)
+                pid = await self._start(which, process, command, environment)
                 await write(_started(which, pid))
                 await self._converse(which, process, command, validity, frames, write)
             finally:
                 process.streams.close()
 
-    async def _admit(self, which: Exec, shown: Shown, command: Command) -> Process:
+    async def _admit(self, which: Exec, shown: Shown, command: Command) -> tuple[Process, dict[str, str]]:
         """Write the token down, see lower execs dead, and make the process; it runs nothing yet."""
         workspace = await self.fence.write_down(shown)
         await self.execs.until_gone(self.execs.supersede(which))
+        environment = command.environment.out_of(await self.resolver.environment(workspace))
         try:
             process = await self.resolver.spawn(workspace, command.directory, command.terminal)
         except StartFailed as error:
             raise ExecStartFailed(command=command.arguments[0], cause=str(error)) from error
         # No suspension since it was made: whoever ends the exec from now on finds what to kill.
         self.execs.attach(which, process)
-        return process
+        return process, environment | self.instance.marker.of(which.exec_id).environment()
 
-    async def _start(self, which: Exec, process: Process, command: Command) -> int:
-        environment = command.environment | self.instance.marker.of(which.exec_id).environment()
+    async def _start(
+        self, which: Exec, process: Process, command: Command, environment: dict[str, str]
+    ) -> int:
         try:
             return await process.start(command.arguments, environment, terminal=process.streams.has_terminal)
         except StartFailed as error:

@@ -11,7 +11,7 @@ from moorage.workspace.v1 import workspace_pb2
 
 from services.common.errors import InvalidArgument
 from services.common.validation import check_id, check_project, check_size, check_text
-from services.workspace.exec.environment import OwnEnvironment
+from services.workspace.exec.environment import Wishes, check_wishes
 
 MAX_STDIN: Final = 256 * 1024
 _MAX_SIDE: Final = 0xFFFF
@@ -25,7 +25,7 @@ class Command:
     workspace_id: str
     arguments: tuple[str, ...]
     directory: str
-    environment: dict[str, str]
+    environment: Wishes
     timeout: float | None
     terminal: tuple[int, int] | None
 
@@ -39,14 +39,14 @@ async def first_of(frames: AsyncIterator[workspace_pb2.ExecRequest]) -> workspac
     raise InvalidArgument.of("start", "must be the first message")
 
 
-def command_of(start: workspace_pb2.ExecStart, own: OwnEnvironment) -> Command:
+def command_of(start: workspace_pb2.ExecStart) -> Command:
     """The command that is asked for, its fields checked."""
     return Command(
         project=check_project(start.project, "start.project"),
         workspace_id=check_id("start.workspace_id", start.workspace_id),
         arguments=_arguments(start),
         directory=check_text("start.directory", start.directory),
-        environment=own.build(start.inherit_environment, start.environment),
+        environment=check_wishes(start.inherit_environment, start.environment),
         timeout=_timeout(start) if start.HasField("timeout") else None,
         terminal=size_of("start.terminal", start.terminal) if start.HasField("terminal") else None,
     )

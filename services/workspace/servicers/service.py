@@ -18,7 +18,6 @@ from services.common.logs import bind
 from services.common.pages import PageToken, page_size
 from services.common.validation import check_id, check_project
 from services.workspace.changes import Changes
-from services.workspace.exec.environment import OwnEnvironment
 from services.workspace.exec.execs import Execs
 from services.workspace.fence import Fence
 from services.workspace.instance import Instance
@@ -53,7 +52,6 @@ class Parts:
     fence: Fence
     execs: Execs
     changes: Changes
-    environment: OwnEnvironment
     exec_calls: ExecCalls
     file_calls: FileCalls
     stopping: asyncio.Event
@@ -125,7 +123,7 @@ class WorkspaceServicer(WorkspaceServiceServicer):
             provider=provider.name,
             limits=provision_pb2.ResourceLimits(),
             network=provision_pb2.NETWORK_POLICY_HOST,
-            environment_names=self._parts.environment.names,
+            environment_names=sorted(await self._parts.resolver.environment(found)),
         )
 
     async def ClaimWorkspace(
