@@ -167,6 +167,9 @@ def _labels(settings: RunnerSettings, profiles: Mapping[str, Profile]) -> dict[s
         "pool": settings.pool,
         "capacity": str(settings.capacity),
         "profiles": ",".join(sorted(profiles)),
+        "networked": ",".join(
+            sorted(name for name, profile in profiles.items() if profile.network == "required")
+        ),
     }
 
 

@@ -12,7 +12,7 @@ from moorage.session.v1 import session_pb2
 
 from services.common.errors import InvalidArgument
 from services.common.validation import check_present, check_size, check_text
-from services.session.sessions import ApprovalPolicy, RetentionPolicy
+from services.session.sessions import ApprovalPolicy
 from services.session.turns import IfBusy
 
 MAX_PROMPT: Final = 256 * 1024
@@ -99,19 +99,6 @@ def check_approval_policy(field: str, policy: turn_pb2.ApprovalPolicy.ValueType)
             return ApprovalPolicy.DENY
         case _:
             raise InvalidArgument.of(field, f"{int(policy)} is no approval policy")
-
-
-def check_retention(field: str, retention: session_pb2.RetentionPolicy.ValueType) -> RetentionPolicy | None:
-    """The policy that is asked for, None without one."""
-    match retention:
-        case session_pb2.RETENTION_POLICY_UNSPECIFIED:
-            return None
-        case session_pb2.RETENTION_POLICY_DELETE_ON_CLOSE:
-            return RetentionPolicy.DELETE_ON_CLOSE
-        case session_pb2.RETENTION_POLICY_MANUAL:
-            return RetentionPolicy.MANUAL
-        case _:
-            raise InvalidArgument.of(field, f"{int(retention)} is no retention policy")
 
 
 def check_if_busy(field: str, if_busy: session_pb2.IfBusy.ValueType) -> IfBusy:

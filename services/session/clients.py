@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
@@ -191,9 +192,11 @@ class Workspaces:
         with contextlib.suppress(NotFound):
             await self._call_carrier(lambda stub: stub.ClaimWorkspace(request, timeout=timeout))
 
-    async def delete(self, project: str, workspace_id: str) -> None:
-        """Have a workspace removed; one that was never made is removed already."""
+    async def delete(self, project: str, workspace_id: str, *, after: timedelta | None = None) -> None:
+        """Have a workspace removed, now or so long after now; one that was never made is removed already."""
         request = workspace_pb2.DeleteWorkspaceRequest(project=project, workspace_id=workspace_id)
+        if after is not None:
+            request.after.FromTimedelta(after)
         try:
             await self._call_carrier(lambda stub: stub.DeleteWorkspace(request, timeout=_WORKSPACE_TIMEOUT))
         except NotFound:

@@ -34,6 +34,11 @@ class SessionSettings(ServiceSettings, DatabaseSettings):
     pool: str = Field(
         "default", description="pool of the runners that turns are given to", pattern=r"^[A-Za-z0-9_-]{1,63}$"
     )
+    store_window: PositiveSeconds = Field(
+        300.0,
+        description="seconds within which a session is stored after its workspace was asked for;"
+        " half of what the workspace service waits for it",
+    )
     default_max_duration: PositiveSeconds = Field(6 * 3600.0, description="seconds a turn may last")
     default_max_silence: PositiveSeconds = Field(15 * 60.0, description="seconds an agent may be silent")
     dispatch_window: PositiveSeconds = Field(

@@ -44,6 +44,7 @@ def session(
         queue=map(_queued, view.queue),
         lease=_lease(lease) if lease else None,
         retention=session_pb2.RetentionPolicy.Value(f"RETENTION_POLICY_{stored.retention}"),
+        retention_ttl=duration(stored.retention_ttl) if stored.retention_ttl else None,
         operation=_operation(stored.operation) if stored.operation else None,
     )
 
@@ -135,6 +136,12 @@ def _workspace(stored: Session, told: workspace_pb2.Workspace | None) -> session
     if told is not None:
         workspace.state = workspace_pb2.WorkspaceState.Name(told.state).removeprefix("WORKSPACE_STATE_")
         workspace.state_reason = told.state_reason
+        workspace.provider = told.provider
+        workspace.image = told.spec.image
+        workspace.network = told.spec.network
+        workspace.root = told.root
+        if told.HasField("delete_time"):
+            workspace.delete_time.CopyFrom(told.delete_time)
     return workspace
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from moorage.common.v1 import provision_pb2
+from moorage.workspace.v1 import workspace_pb2
 
 from services.common.errors import Unavailable
 from services.common.failpoints import failpoint
@@ -11,12 +16,20 @@ from services.common.validation import mint_id
 from services.session import bindings, runners
 from services.session.clients import Leases, Workspaces
 from services.session.requests import RequestKey
+from services.session.runners import Runner
 from services.session.sessions import NewSession, Session
 from services.session.settled import settled
 from services.session.store.sessions import SessionStore
 from services.session.wishes import SessionWish
 
 _log: Final = get_logger(__name__)
+
+
+class _Intent(NamedTuple):
+    """A session that may be stored `by` a time of the database's clock, now that its workspace's intent is."""
+
+    draft: NewSession
+    by: datetime
 
 
 class Creation:
@@ -26,33 +39,54 @@ class Creation:
     before its session is stored removes the workspace of its own attempt and no other.
     """
 
-    def __init__(self, sessions: SessionStore, workspaces: Workspaces, leases: Leases, *, pool: str) -> None:
-        """`pool` is the pool of runners that will serve the sessions."""
+    def __init__(
+        self, sessions: SessionStore, workspaces: Workspaces, leases: Leases, *, pool: str, window: float
+    ) -> None:
+        """`pool` is the pool of runners that will serve the sessions.
+
+        `window`: seconds between a workspace's intent and its session's row, at most. The workspace
+        service waits for longer before it takes a workspace for nobody's.
+        """
         self._sessions = sessions
         self._workspaces = workspaces
         self._leases = leases
         self._pool = pool
+        self._window = timedelta(seconds=window)
 
     async def create(self, wish: SessionWish, key: RequestKey) -> Session:
         """The session, also when an earlier call with this key has made it."""
         repeated = await self._sessions.find_repeated(key, wish.session_id)
         if repeated is not None:
             return repeated
-        await self._check_profile(wish.profile)
-        return await self._make(wish, key, mint_id("ws"))
+        live = await self._live_runners()
+        runners.check_profile(wish.profile, self._pool, live)
+        # What is refused anyway need not be made first.
+        self._check_network(wish, wish.network, live)
+        return await self._make(wish, key, mint_id("ws"), live)
 
-    async def _check_profile(self, profile: str) -> None:
+    async def _live_runners(self) -> list[Runner]:
         leases = await self._leases.list_live(runners.PREFIX)
-        live = [runners.runner_of(lease.holder, lease.endpoint, lease.labels) for lease in leases]
-        runners.check_profile(profile, self._pool, live)
+        return [runners.runner_of(lease.holder, lease.endpoint, lease.labels) for lease in leases]
 
-    async def _make(self, wish: SessionWish, key: RequestKey, workspace_id: str) -> Session:
-        draft: NewSession | None = None
+    def _check_network(
+        self, wish: SessionWish, network: provision_pb2.NetworkPolicy.ValueType, live: Sequence[Runner]
+    ) -> None:
+        if network == provision_pb2.NETWORK_POLICY_NONE:
+            runners.check_network(wish.profile, "NONE", self._pool, live)
+
+    async def _make(
+        self, wish: SessionWish, key: RequestKey, workspace_id: str, live: Sequence[Runner]
+    ) -> Session:
+        intent: _Intent | None = None
         try:
-            draft = await self._provision(wish, workspace_id)
+            made = await self._provision(wish, workspace_id)
+            # Without a wish the provider's default holds, and only now is known.
+            self._check_network(wish, made.workspace.spec.network, live)
+            intent = self._intent(wish, made)
             await failpoint("session.create_session.after_provision")
-            session = await settled(self._sessions.create(draft, key))
+            session = await settled(self._sessions.create(intent.draft, key, by=intent.by))
         except BaseException as error:
+            draft = intent.draft if intent else None
             stored = await settled(self._find_or_discard(wish, workspace_id, draft))
             # The connection was lost while it committed, and the commit stands.
             if stored is not None and isinstance(error, Unavailable):
@@ -62,17 +96,23 @@ class Creation:
             await settled(self._discard(wish.project, workspace_id))
         return session
 
-    async def _provision(self, wish: SessionWish, workspace_id: str) -> NewSession:
+    async def _provision(
+        self, wish: SessionWish, workspace_id: str
+    ) -> workspace_pb2.ProvisionWorkspaceResponse:
         """Have the workspace's intent stored."""
-        provisioned = await settled(self._workspaces.provision(wish.provisioning(workspace_id)))
-        binding = bindings.from_message(provisioned.binding)
+        return await settled(self._workspaces.provision(wish.provisioning(workspace_id)))
+
+    def _intent(self, wish: SessionWish, made: workspace_pb2.ProvisionWorkspaceResponse) -> _Intent:
+        """What may be stored, and until when."""
+        binding = bindings.from_message(made.binding)
         if wish.source is None and isinstance(binding, bindings.LocalBinding):
             _log.warning(
                 "no workspace was named: the session works in the default directory",
                 session=wish.session_id,
                 directory=binding.directory,
             )
-        return wish.draft(workspace_id, binding)
+        asked_at: datetime = made.workspace.create_time.ToDatetime(UTC)
+        return _Intent(wish.draft(made.workspace.workspace_id, binding), asked_at + self._window)
 
     async def _find_or_discard(
         self, wish: SessionWish, workspace_id: str, draft: NewSession | None

@@ -26,11 +26,18 @@ class LimitDefaults:
 
 def check_limits(field: str, limits: turn_pb2.Limits) -> bytes:
     """The bounds as they are stored. InvalidArgument names the field."""
-    _check_duration(f"{field}.max_duration", limits.max_duration)
-    _check_duration(f"{field}.max_silence", limits.max_silence)
+    check_duration(f"{field}.max_duration", limits.max_duration)
+    check_duration(f"{field}.max_silence", limits.max_silence)
     if limits.max_tool_calls < 0:
         raise InvalidArgument.of(f"{field}.max_tool_calls", "must not be negative")
     return stored(limits)
+
+
+def check_duration(field: str, duration: Duration) -> None:
+    """A duration that is none, or at most a year."""
+    if not 0 <= duration.nanos <= _MOST_NANOS:
+        raise InvalidArgument.of(field, "is not a duration")
+    check_range(field, duration.seconds + duration.nanos / 1e9, 0, _LONGEST)
 
 
 def limits_in_force(asked: bytes, defaults: LimitDefaults) -> turn_pb2.Limits:
@@ -41,12 +48,6 @@ def limits_in_force(asked: bytes, defaults: LimitDefaults) -> turn_pb2.Limits:
     if not limits.max_silence.ToNanoseconds():
         limits.max_silence.CopyFrom(_duration(defaults.max_silence))
     return limits
-
-
-def _check_duration(field: str, duration: Duration) -> None:
-    if not 0 <= duration.nanos <= _MOST_NANOS:
-        raise InvalidArgument.of(field, "is not a duration")
-    check_range(field, duration.seconds + duration.nanos / 1e9, 0, _LONGEST)
 
 
 def _duration(seconds: float) -> Duration:

@@ -219,7 +219,7 @@ def build(settings: SessionSettings) -> SessionReplica:
 
     servicer = SessionServicer(
         SessionMethods(
-            Creation(sessions, workspaces, leases, pool=settings.pool),
+            Creation(sessions, workspaces, leases, pool=settings.pool, window=settings.store_window),
             sessions,
             views,
             workspaces,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from moorage.common.v1.errors_pb2 import ErrorReason
 
-from services.common.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound
+from services.common.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound, Unavailable
 from services.session.turns import QueuedTurn, Turn
 
 
@@ -22,10 +22,15 @@ class SessionState(enum.StrEnum):
 
 
 class RetentionPolicy(enum.StrEnum):
-    """What becomes of a session's workspace when it is closed; what was supplied is never removed."""
+    """What becomes of a session's workspace when it is closed; what was supplied is never removed.
+
+    TTL keeps it for a while; MANUAL leaves it to its own lifetimes, PINNED to nothing but people.
+    """
 
     DELETE_ON_CLOSE = "DELETE_ON_CLOSE"
     MANUAL = "MANUAL"
+    TTL = "TTL"
+    PINNED = "PINNED"
 
 
 class ApprovalPolicy(enum.StrEnum):
@@ -38,7 +43,10 @@ class ApprovalPolicy(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
-    """What CreateSession stores. `agent`, `limits` and `binding` are serialised messages."""
+    """What CreateSession stores. `agent`, `limits` and `binding` are serialised messages.
+
+    `retention_ttl` is set with the policy TTL, and None otherwise.
+    """
 
     project: str
     session_id: str
@@ -51,6 +59,7 @@ class NewSession:
     binding: bytes
     workspace_id: str
     retention: RetentionPolicy
+    retention_ttl: timedelta | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +134,10 @@ class SessionAlreadyExists(AlreadyExists):
     """session {session_id} exists in project {project}"""
 
     reason = ErrorReason.ERROR_REASON_SESSION_ALREADY_EXISTS
+
+
+class CreationOverdue(Unavailable):
+    """session {session_id} was not stored in time after its workspace was asked for; nothing was made"""
 
 
 class SessionClosed(FailedPrecondition):

@@ -18,19 +18,16 @@ from services.session.checks import (
     check_approval_policy,
     check_labels,
     check_optional_name,
-    check_retention,
     stored,
 )
 from services.session.limits import check_limits
-from services.session.sessions import ApprovalPolicy, NewSession, RetentionPolicy
+from services.session.retention import Retention, check_retention
+from services.session.sessions import ApprovalPolicy, NewSession
 
 
 @dataclass(frozen=True, slots=True)
 class SessionWish:
-    """A session that may be made: everything of it but its workspace.
-
-    Without `retention` it depends on who made the workspace.
-    """
+    """A session that may be made: everything of it but its workspace."""
 
     project: str
     session_id: str
@@ -39,8 +36,15 @@ class SessionWish:
     profile: str
     approval_policy: ApprovalPolicy
     limits: bytes
-    retention: RetentionPolicy | None
+    retention: Retention
     source: provision_pb2.ProvisionSpec | binding_pb2.Binding | None
+
+    @property
+    def network(self) -> provision_pb2.NetworkPolicy.ValueType:
+        """What the workspace's processes are to reach; UNSPECIFIED where that was not said."""
+        if isinstance(self.source, provision_pb2.ProvisionSpec):
+            return self.source.network
+        return provision_pb2.NETWORK_POLICY_UNSPECIFIED
 
     def provisioning(self, workspace_id: str) -> workspace_pb2.ProvisionWorkspaceRequest:
         """What the workspace service is asked for; without a source: its default directory."""
@@ -66,7 +70,8 @@ class SessionWish:
             binding_kind=binding.kind,
             binding=bindings.message(binding).SerializeToString(),
             workspace_id=workspace_id,
-            retention=self.retention or _retention_of(binding),
+            retention=self.retention.policy_for(binding),
+            retention_ttl=self.retention.ttl,
         )
 
 
@@ -81,16 +86,9 @@ def check_wish(project: str, request: session_pb2.CreateSessionRequest, default_
         profile=agent.profile,
         approval_policy=check_approval_policy("approval_policy", request.approval_policy),
         limits=check_limits("limits", request.limits),
-        retention=check_retention("retention", request.retention),
+        retention=check_retention(request),
         source=_source(request),
     )
-
-
-def _retention_of(binding: bindings.Binding) -> RetentionPolicy:
-    """What Moorage made for a session goes with it, unless the caller wants it kept."""
-    if binding.origin is bindings.Origin.PROVISIONED:
-        return RetentionPolicy.DELETE_ON_CLOSE
-    return RetentionPolicy.MANUAL
 
 
 def _source(
@@ -98,12 +96,20 @@ def _source(
 ) -> provision_pb2.ProvisionSpec | binding_pb2.Binding | None:
     match request.WhichOneof("workspace"):
         case "provision":
-            provider = check_optional_name("provision.provider", request.provision.provider)
-            return provision_pb2.ProvisionSpec(provider=provider)
+            return _provisioned(request.provision)
         case "binding":
             return _supplied(request.binding)
         case _:
             return None
+
+
+def _provisioned(given: provision_pb2.ProvisionSpec) -> provision_pb2.ProvisionSpec:
+    """As it was given: the workspace service judges it, in the same names."""
+    check_optional_name("provision.provider", given.provider)
+    asked = provision_pb2.ProvisionSpec()
+    asked.CopyFrom(given)
+    asked.DiscardUnknownFields()
+    return asked
 
 
 def _supplied(given: binding_pb2.Binding) -> binding_pb2.Binding:

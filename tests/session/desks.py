@@ -127,7 +127,9 @@ class Desk:
     async def session(self, session_id: str = "s1", *, project: str = "default") -> None:
         """Store a session."""
         key = RequestKey(project, "", "CreateSession", "", b"")
-        await SessionStore(self.database).create(samples.new_session(session_id, project=project), key)
+        await SessionStore(self.database).create(
+            samples.new_session(session_id, project=project), key, by=samples.LATER
+        )
 
     async def turn(
         self,

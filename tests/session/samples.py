@@ -13,6 +13,8 @@ from services.session.bindings import Binding, LocalBinding, Origin
 from services.session.sessions import ApprovalPolicy, NewSession, RetentionPolicy, Session, SessionState
 from services.session.turns import NewTurn, Turn, TurnPhase, TurnState
 
+# A session may be stored until then.
+LATER = datetime(9999, 1, 1, tzinfo=UTC)
 TIME = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 LOCAL = LocalBinding(Origin.SUPPLIED, "/srv/app")
@@ -32,6 +34,7 @@ def new_session(session_id: str = "s1", *, project: str = "default", binding: Bi
         binding=bindings.message(binding).SerializeToString(),
         workspace_id=f"ws_{session_id}",
         retention=RetentionPolicy.MANUAL,
+        retention_ttl=None,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Generator
+from datetime import datetime
 from pathlib import Path
 from types import coroutine
 from typing import Any, TypeVar
@@ -37,8 +38,8 @@ REQUEST = session_pb2.CreateSessionRequest(provision=provision_pb2.ProvisionSpec
 class AnswerLost(SessionStore):
     """The commit stands, and its answer never comes."""
 
-    async def create(self, draft: NewSession, key: RequestKey) -> Session:
-        await super().create(draft, key)
+    async def create(self, draft: NewSession, key: RequestKey, *, by: datetime) -> Session:
+        await super().create(draft, key, by=by)
         raise DependencyUnavailable(dependency="database", cause="connection lost")
 
 
@@ -57,9 +58,10 @@ async def channels() -> AsyncIterator[Channels]:
         yield channels
 
 
-def creation(places: Places, channels: Channels, sessions: SessionStore) -> Creation:
+def creation(places: Places, channels: Channels, sessions: SessionStore, *, window: float = 60.0) -> Creation:
     leases = Leases(channels.to(places.owner_address))
-    return Creation(sessions, Workspaces(channels, places.workspace_address), leases, pool="default")
+    instances = Workspaces(channels, places.workspace_address)
+    return Creation(sessions, instances, leases, pool="default", window=window)
 
 
 def wish_and_key(request: session_pb2.CreateSessionRequest = REQUEST) -> tuple[SessionWish, RequestKey]:

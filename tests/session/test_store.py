@@ -41,7 +41,7 @@ async def sessions(database: Database) -> SessionStore:
 
 @pytest.fixture
 async def turns(database: Database, sessions: SessionStore) -> Starter:
-    await sessions.create(samples.new_session(), creating())
+    await sessions.create(samples.new_session(), creating(), by=samples.LATER)
     return starter(database)
 
 
@@ -59,29 +59,35 @@ async def end(database_url: str, turn_id: str = "t1") -> None:
 
 
 async def test_a_session_is_stored_once(sessions: SessionStore) -> None:
-    first = await sessions.create(samples.new_session(), creating())
+    first = await sessions.create(samples.new_session(), creating(), by=samples.LATER)
     assert (first.version, first.head_seq, first.token) == (1, 0, 0)
     with pytest.raises(SessionAlreadyExists):
-        await sessions.create(replace(samples.new_session(), workspace_id="ws_other"), creating())
+        await sessions.create(
+            replace(samples.new_session(), workspace_id="ws_other"), creating(), by=samples.LATER
+        )
 
 
 async def test_projects_do_not_see_each_other(sessions: SessionStore, database: Database) -> None:
-    await sessions.create(samples.new_session(), creating())
-    await sessions.create(samples.new_session(project="other"), replace(creating(), project="other"))
+    await sessions.create(samples.new_session(), creating(), by=samples.LATER)
+    await sessions.create(
+        samples.new_session(project="other"), replace(creating(), project="other"), by=samples.LATER
+    )
     with pytest.raises(SessionNotFound):
         await starter(database).start(samples.new_turn(project="third"), key())
 
 
 async def test_the_same_request_id_makes_one_session(sessions: SessionStore) -> None:
     drafts = [replace(samples.new_session(f"s{n}"), workspace_id=f"ws_{n}") for n in range(8)]
-    made = await asyncio.gather(*(sessions.create(draft, creating("r1")) for draft in drafts))
+    made = await asyncio.gather(
+        *(sessions.create(draft, creating("r1"), by=samples.LATER) for draft in drafts)
+    )
     assert len({(session.session_id, session.workspace_id) for session in made}) == 1
 
 
 async def test_a_request_id_with_other_content_is_refused(sessions: SessionStore) -> None:
-    await sessions.create(samples.new_session(), creating("r1", "one"))
+    await sessions.create(samples.new_session(), creating("r1", "one"), by=samples.LATER)
     with pytest.raises(RequestIdReused) as refusal:
-        await sessions.create(samples.new_session("s2"), creating("r1", "two"))
+        await sessions.create(samples.new_session("s2"), creating("r1", "two"), by=samples.LATER)
     assert refusal.value.metadata == {"request_id": "r1", "rpc": "CreateSession"}
     with pytest.raises(RequestIdReused):
         await sessions.find_repeated(creating("r1", "two"), "s2")
@@ -89,7 +95,7 @@ async def test_a_request_id_with_other_content_is_refused(sessions: SessionStore
 
 async def test_request_ids_of_other_calls_are_not_confused(sessions: SessionStore, turns: Starter) -> None:
     await turns.start(samples.new_turn(), key("r1"))
-    await sessions.create(samples.new_session("s2"), creating("r1"))
+    await sessions.create(samples.new_session("s2"), creating("r1"), by=samples.LATER)
     other = await turns.start(samples.new_turn("t1", "s2"), key("r1", scope="s2"))
     assert other.session_id == "s2"
 
@@ -97,7 +103,7 @@ async def test_request_ids_of_other_calls_are_not_confused(sessions: SessionStor
 async def test_whether_a_session_was_stored_can_be_asked(sessions: SessionStore) -> None:
     draft = samples.new_session()
     assert await sessions.find_stored(draft) is None
-    stored = await sessions.create(draft, creating())
+    stored = await sessions.create(draft, creating(), by=samples.LATER)
     assert await sessions.find_stored(draft) == stored
     assert await sessions.find_stored(replace(draft, workspace_id="ws_other")) is None
 

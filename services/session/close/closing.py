@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from services.session.journal.rules import SessionKey
 from services.session.sessions import RetentionPolicy
@@ -15,6 +16,7 @@ class CloseClaim:
     key: SessionKey
     workspace_id: str
     retention: RetentionPolicy
+    retention_ttl: timedelta | None
     traceparent: str
     attempts: int
 

@@ -56,6 +56,9 @@ class CloseSteps:
         await self._end_runtime(claim)
         if claim.retention is RetentionPolicy.DELETE_ON_CLOSE:
             await self._remove_workspace(claim)
+        elif claim.retention is RetentionPolicy.TTL:
+            # The workspace service keeps the time; told again, it keeps the earliest one.
+            await self.workspaces.delete(claim.key.project, claim.workspace_id, after=claim.retention_ttl)
 
     async def _end_turn(self, claim: CloseClaim) -> None:
         turn = await self._turn(claim)

@@ -65,7 +65,7 @@ class CloseStore:
                 ) AS due
                 WHERE session.project = due.project AND session.session_id = due.session_id
                 RETURNING session.project, session.session_id, session.workspace_id, session.retention,
-                    session.operation_traceparent, session.operation_attempts
+                    session.retention_ttl, session.operation_traceparent, session.operation_attempts
                 """,
                 limit,
                 timedelta(seconds=hold),
@@ -75,6 +75,7 @@ class CloseStore:
                 key=SessionKey(row["project"], row["session_id"]),
                 workspace_id=row["workspace_id"],
                 retention=RetentionPolicy(row["retention"]),
+                retention_ttl=row["retention_ttl"],
                 traceparent=row["operation_traceparent"],
                 attempts=row["operation_attempts"],
             )

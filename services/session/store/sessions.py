@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 
 import asyncpg
 
@@ -11,6 +12,7 @@ from services.common.failpoints import failpoint
 from services.session.requests import RequestKey
 from services.session.sessions import (
     ApprovalPolicy,
+    CreationOverdue,
     EtagMismatch,
     NewSession,
     RetentionPolicy,
@@ -50,21 +52,25 @@ class SessionStore:
             raise SessionAlreadyExists(project=key.project, session_id=session_id)
         return None
 
-    async def create(self, draft: NewSession, key: RequestKey) -> Session:
+    async def create(self, draft: NewSession, key: RequestKey, *, by: datetime) -> Session:
         """Store a session, or return the one that another call with this key has stored.
 
-        Raises SessionAlreadyExists, RequestIdReused.
+        After `by` none is stored: the workspace service may take its workspace for nobody's then.
+        Raises SessionAlreadyExists, RequestIdReused, CreationOverdue.
         """
         async with self._database.transaction() as connection:
             names = await claim_request(connection, key, {"session_id": draft.session_id})
             if names is not None:
                 return await read_session(connection, key.project, names["session_id"])
             await _lock_draft(connection, draft)
+            if await connection.fetchval("SELECT clock_timestamp() > $1", by):
+                raise CreationOverdue(session_id=draft.session_id)
             row = await connection.fetchrow(
                 """
                 INSERT INTO session.sessions (project, session_id, labels, agent, profile,
-                    approval_policy, limits, binding_kind, binding, workspace_id, retention)
-                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+                    approval_policy, limits, binding_kind, binding, workspace_id, retention,
+                    retention_ttl)
+                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
                 ON CONFLICT DO NOTHING
                 RETURNING *
                 """,
@@ -79,6 +85,7 @@ class SessionStore:
                 draft.binding,
                 draft.workspace_id,
                 draft.retention,
+                draft.retention_ttl,
             )
             if row is None:
                 raise SessionAlreadyExists(project=draft.project, session_id=draft.session_id)
