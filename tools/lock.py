@@ -1,6 +1,8 @@
-"""Resolve pyproject.toml into requirements.lock: one lock with hashes for every platform and Python 3.11 to 3.14.
+"""Resolve pyproject.toml into two locks with hashes, for every platform and Python 3.11 to 3.14.
 
-Pins already in the lock are kept where they still fit; arguments go to uv (`--upgrade`, `--upgrade-package NAME`).
+requirements.lock is what .venv holds. deploy/requirements.lock is the part of it, in the same versions, that the
+services need. Pins already in the lock are kept where they still fit; arguments go to uv (`--upgrade`,
+`--upgrade-package NAME`).
 """
 
 import subprocess
@@ -14,14 +16,16 @@ COMPILE = (
         "pip",
         "compile",
         "pyproject.toml",
-        "--output-file",
-        "requirements.lock",
         "--quiet",
         "--generate-hashes",
+        "--universal",
+        "--python-version",
+        "3.11",
     ),
-    *("--universal", "--python-version", "3.11", "--extra", "embedded", "--group", "dev"),
     *("--no-header", "--no-emit-find-links", "--no-emit-index-url"),
 )
+EVERYTHING = ("--output-file", "requirements.lock", "--extra", "embedded", "--group", "dev")
+SERVICES = ("--output-file", "deploy/requirements.lock", "--constraint", "requirements.lock")
 
 
 def main() -> int:
@@ -30,8 +34,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         install = [sys.executable, pip, "--quiet", "install", "--target", directory, "--group", "lock"]
         subprocess.run(install, cwd=ROOT, check=True)
-        resolve = [str(Path(directory) / "bin" / "uv"), *COMPILE, "--python", sys.executable, *sys.argv[1:]]
-        return subprocess.run(resolve, check=False, cwd=ROOT).returncode
+        uv = [str(Path(directory) / "bin" / "uv"), *COMPILE, "--python", sys.executable]
+        for part in ([*EVERYTHING, *sys.argv[1:]], SERVICES):
+            if status := subprocess.run([*uv, *part], check=False, cwd=ROOT).returncode:
+                return status
+    return 0
 
 
 if __name__ == "__main__":

@@ -9,9 +9,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NoReturn, Self, TypeVar
+from urllib.parse import quote, urlsplit, urlunsplit
 
-from pydantic import AfterValidator, Field, PositiveFloat, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PositiveFloat,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     CliSettingsSource,
@@ -39,6 +49,19 @@ def _check_database_url(text: str) -> str:
 
 
 DatabaseUrl = Annotated[str, AfterValidator(_check_database_url)]
+
+
+def with_password(url: str, file: Path) -> str:
+    """A database's URL with the password that a file holds; ValueError where it cannot be had."""
+    parts = urlsplit(url)
+    user, at, hosts = parts.netloc.rpartition("@")
+    if not at or ":" in user:
+        raise ValueError("must name a user, without a password, where the password is in a file")
+    try:
+        password = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"the password file cannot be read: {error}") from error
+    return urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}@{hosts}"))
 
 
 class CommonSettings(BaseSettings):
@@ -121,6 +144,10 @@ class ServiceSettings(CommonSettings):
 class DatabaseSettings(CommonSettings):
     """What every service with a database has; mix it in."""
 
+    # Before the URLs, which are completed with it.
+    database_password_file: Path | None = Field(
+        None, description="file with the password, where the URLs name a user only"
+    )
     database_url: DatabaseUrl = Field(description="postgresql://USER@HOST/DATABASE", repr=False)
     database_direct_url: DatabaseUrl | None = Field(
         None,
@@ -140,6 +167,12 @@ class DatabaseSettings(CommonSettings):
         10.0, description="seconds after which we give up waiting"
     )
     database_idle_timeout: PositiveSeconds = Field(30.0, description="seconds a transaction may be idle")
+
+    @field_validator("database_url", "database_direct_url")
+    @classmethod
+    def _add_password(cls, url: str | None, info: ValidationInfo) -> str | None:
+        file = info.data.get("database_password_file")
+        return with_password(url, file) if url and file else url
 
     @property
     def direct_url(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
@@ -127,3 +129,29 @@ def test_loopback_is_fine(address: str) -> None:
 def test_settings_made_in_code_are_guarded_too() -> None:
     with pytest.raises(ValidationError, match="needs --insecure"):
         ServiceSettings(listen="10.0.0.1:7800")
+
+
+def test_a_password_may_lie_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("pass/word @1\n")
+    monkeypatch.setenv("MOORAGE_DATABASE_URL", "postgresql://moorage@one:5432,two:5433/moorage?x=1")
+    monkeypatch.setenv("MOORAGE_DATABASE_PASSWORD_FILE", str(secret))
+    settings = load_settings(HarbourSettings, [])
+    assert settings.database_url == "postgresql://moorage:pass%2Fword%20%401@one:5432,two:5433/moorage?x=1"
+    assert "pass" not in repr(settings).replace("password_file", "").replace(str(secret), "")
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "words"),
+    [
+        (URL, "password", "must name a user, without a password"),
+        ("postgresql://127.0.0.1/moorage", "password", "must name a user, without a password"),
+        ("postgresql://moorage@127.0.0.1/moorage", "nowhere", "the password file cannot be read"),
+    ],
+)
+def test_a_password_file_that_is_of_no_use(
+    url: str, name: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "password").write_text("secret")
+    flags = ["--database-url", url, "--database-password-file", str(tmp_path / name)]
+    assert words in refusal(capsys, *flags)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,11 +14,20 @@ from services.cli.output import Output
 from services.cli.stack import SCHEMAS
 from services.common.migrations import migrate as apply
 from services.common.migrations import pending
+from services.common.settings import with_password
 
 
 def migrate(
     context: typer.Context,
     database_url: DatabaseOption = "",
+    password_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--database-password-file",
+            envvar="MOORAGE_DATABASE_PASSWORD_FILE",
+            help="A file with the password, where the URL names a user only.",
+        ),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Change nothing; exit 1 when something is pending.")
     ] = False,
@@ -27,14 +37,22 @@ def migrate(
     options: Context = context.obj
     if not database_url:
         raise typer.BadParameter(f"give it, or set {DATABASE_VARIABLE}", param_hint="--database-url")
+    url = _complete(database_url, password_file)
 
     async def work() -> Exit:
         revise = pending if check else apply
-        outcome = {schema: await revise(database_url, schema) for schema in SCHEMAS}
+        outcome = {schema: await revise(url, schema) for schema in SCHEMAS}
         _tell(options.output, outcome, "pending" if check else "applied")
         return Exit.FAILED if check and any(outcome.values()) else Exit.COMPLETED
 
     run(options.output, work)
+
+
+def _complete(url: str, password_file: Path | None) -> str:
+    try:
+        return with_password(url, password_file) if password_file else url
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--database-password-file") from None
 
 
 def _tell(output: Output, outcome: dict[str, list[str]], verb: str) -> None:
