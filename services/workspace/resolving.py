@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
+from services.workspace.bindings import Binding, check_binding
 from services.workspace.exec.process import Process
 from services.workspace.providers.files import Tree
 from services.workspace.providers.registry import Provider, Registry, Unusable, Vanished
 from services.workspace.store.workspaces import WorkspaceStore
 from services.workspace.workspaces import (
-    BindingUnresolved,
     Origin,
     Workspace,
     WorkspaceState,
@@ -30,10 +30,9 @@ class Resolver:
         self._store = store
         self._registry = registry
 
-    async def resolve(self, workspace: Workspace, directory: str) -> Provider:
-        """The provider in whose hands a binding to `directory` is; BindingUnresolved, WorkspaceNotReady."""
-        if directory != workspace.root:
-            raise BindingUnresolved(kind="local", cause=f"the workspace is {workspace.root}, not {directory}")
+    async def resolve(self, workspace: Workspace, shown: Binding) -> Provider:
+        """The provider in whose hands the workspace of a stored binding is; BindingUnresolved, WorkspaceNotReady."""
+        check_binding(workspace, shown)
         provider = self._registry.get(check_ready(workspace).provider)
         try:
             await provider.check(workspace)

@@ -11,11 +11,16 @@ from moorage.workspace.v1 import workspace_pb2
 
 from services.common.errors import InvalidArgument
 from services.common.validation import check_id, check_project, check_text
+from services.workspace import bindings
 from services.workspace.providers.local import NAME as LOCAL
 from services.workspace.providers.registry import Provider
 from services.workspace.workspaces import BindingUnresolved, Intent, Origin, Source, Workspace
 
-_KINDS: Final = {"cloud": "no cloud provider serves it here", "external": "no worker pool is served here"}
+_KINDS: Final = {
+    "cloud": "workspaces made elsewhere are not adopted here",
+    "external": "no worker pool is served here",
+}
+_UNKNOWN: Final = "this service knows no such kind"
 
 
 def intent_of(request: workspace_pb2.ProvisionWorkspaceRequest) -> Intent:
@@ -35,20 +40,36 @@ def intent_of(request: workspace_pb2.ProvisionWorkspaceRequest) -> Intent:
 
 
 def directory_of(binding: binding_pb2.Binding) -> str:
-    """The directory of a local binding; BindingUnresolved for every other kind (T10)."""
-    kind = binding.WhichOneof("kind")
-    if kind == "local":
+    """The supplied directory; BindingUnresolved for all that cannot be supplied (T10)."""
+    if binding.WhichOneof("kind") == "local":
         return check_text("binding.local.directory", binding.local.directory)
-    raise BindingUnresolved(
-        kind=kind or "unknown", cause=_KINDS.get(kind or "", "this service knows no such kind")
-    )
+    raise _unresolved(binding)
+
+
+def shown_binding(binding: binding_pb2.Binding) -> bindings.Binding:
+    """A binding that a session has stored; BindingUnresolved for a kind that is not served (T10)."""
+    match binding.WhichOneof("kind"):
+        case "local":
+            return bindings.LocalBinding(check_text("binding.local.directory", binding.local.directory))
+        case "cloud":
+            return bindings.CloudBinding(
+                check_text("binding.cloud.provider", binding.cloud.provider),
+                check_text("binding.cloud.workspace_ref", binding.cloud.workspace_ref),
+            )
+        case _:
+            raise _unresolved(binding)
 
 
 def binding(workspace: Workspace) -> binding_pb2.Binding:
     """What the session stores."""
-    return binding_pb2.Binding(
-        origin=_origin(workspace.origin), local=binding_pb2.LocalBinding(directory=workspace.root)
-    )
+    message = binding_pb2.Binding(origin=_origin(workspace.origin))
+    match bindings.binding_of(workspace):
+        case bindings.LocalBinding(directory=directory):
+            message.local.directory = directory
+        case bindings.CloudBinding(provider=provider, workspace_ref=workspace_ref):
+            message.cloud.provider = provider
+            message.cloud.workspace_ref = workspace_ref
+    return message
 
 
 def workspace(stored: Workspace) -> workspace_pb2.Workspace:
@@ -75,6 +96,11 @@ def provider(which: Provider) -> workspace_pb2.Provider:
     return workspace_pb2.Provider(
         name=which.name, enabled=which.enabled, root=which.root, default_directory=which.default_directory
     )
+
+
+def _unresolved(binding: binding_pb2.Binding) -> BindingUnresolved:
+    kind = binding.WhichOneof("kind")
+    return BindingUnresolved(kind=kind or "unknown", cause=_KINDS.get(kind or "", _UNKNOWN))
 
 
 def _origin(origin: Origin) -> binding_pb2.BindingOrigin.ValueType:

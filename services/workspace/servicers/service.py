@@ -116,7 +116,7 @@ class WorkspaceServicer(WorkspaceServiceServicer):
         """See the contract."""
         found = await self._carried(request.project, request.workspace_id)
         self._parts.instance.require()
-        provider = await self._parts.resolver.resolve(found, messages.directory_of(request.binding))
+        provider = await self._parts.resolver.resolve(found, messages.shown_binding(request.binding))
         return workspace_pb2.ResolveBindingResponse(
             root=found.root,
             endpoint=found.endpoint,
