@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 
@@ -17,6 +18,7 @@ class Receiver(trace_service_pb2_grpc.TraceServiceServicer):
     def __init__(self) -> None:
         self.endpoint = ""
         self.resources: list[Any] = []
+        self.metrics = MetricsReceiver()
 
     def Export(self, request: Any, context: Any) -> Any:
         """Of the OTLP contract."""
@@ -37,12 +39,35 @@ class Receiver(trace_service_pb2_grpc.TraceServiceServicer):
         return found
 
 
+class MetricsReceiver(metrics_service_pb2_grpc.MetricsServiceServicer):
+    """Keeps the metrics it gets."""
+
+    def __init__(self) -> None:
+        self.resources: list[Any] = []
+
+    def Export(self, request: Any, context: Any) -> Any:
+        """Of the OTLP contract."""
+        self.resources.extend(request.resource_metrics)
+        return metrics_service_pb2.ExportMetricsServiceResponse()
+
+    def names(self) -> set[str]:
+        """The names of all metrics so far."""
+        return {
+            metric.name
+            for resource in self.resources
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        }
+
+
 @asynccontextmanager
 async def receiving() -> AsyncIterator[Receiver]:
     """A receiver for the block."""
     receiver, server = Receiver(), grpc.server(ThreadPoolExecutor(1))
     add: Any = trace_service_pb2_grpc.add_TraceServiceServicer_to_server
     add(receiver, server)
+    add_metrics: Any = metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server
+    add_metrics(receiver.metrics, server)
     receiver.endpoint = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
     try:

@@ -130,6 +130,7 @@ def service_specs(options: StackOptions, running: Running, database_url: str) ->
             running.workspace,
             (
                 *("--listen", running.workspace, *owner, "--instance-id", "local"),
+                *("--session-address", running.session),
                 *("--root", str(options.root), "--default-directory", str(options.root)),
                 *("--state-directory", str(options.state / "workspaces")),
             ),

@@ -16,6 +16,7 @@ from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from services.common.errors import StartupRefused
+from services.common.metrics import configure_metrics, shutdown_metrics
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
@@ -37,10 +38,12 @@ def configure_telemetry(service: str) -> None:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
 
     named = {} if "OTEL_SERVICE_NAME" in os.environ else {SERVICE_NAME: f"moorage-{service}"}
-    provider = TracerProvider(resource=Resource.create(named))
+    resource = Resource.create(named)
+    provider = TracerProvider(resource=resource)
     if exporter := _exporter():
         provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
+    configure_metrics(resource)
 
 
 def shutdown_telemetry() -> None:
@@ -50,6 +53,7 @@ def shutdown_telemetry() -> None:
     provider = trace.get_tracer_provider()
     if isinstance(provider, TracerProvider):
         provider.shutdown()
+    shutdown_metrics()
 
 
 def tracer() -> trace.Tracer:

@@ -5,38 +5,44 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from typing import Final
+import stat
+from dataclasses import dataclass
+from typing import Final, Self
 
 from services.workspace.workspaces import Workspace
 
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _LONGEST: Final = 4096
+_SUFFIX: Final = ".json"
+# Labels of its directories were written before there was another provider.
+_UNNAMED: Final = "local"
 
 
+@dataclass(frozen=True, slots=True)
 class Label:
     """A file beside a provisioned directory; its name cannot be that of a workspace."""
 
-    def __init__(self, workspace: Workspace, deployment: str) -> None:
-        """What it must say."""
-        self._name = f"{workspace.workspace_id}.json"
-        self._content = json.dumps(
-            {
-                "deployment": deployment,
-                "project": workspace.project,
-                "workspace_id": workspace.workspace_id,
-                "instance_id": workspace.instance_id,
-            }
-        ).encode()
+    deployment: str
+    instance_id: str
+    provider: str
+    project: str
+    workspace_id: str
+
+    @classmethod
+    def of(cls, workspace: Workspace, deployment: str) -> Self:
+        """What a workspace's must say."""
+        return cls(
+            deployment,
+            workspace.instance_id,
+            workspace.provider,
+            workspace.project,
+            workspace.workspace_id,
+        )
 
     def is_ours(self, parent: int) -> bool:
         """Whether it is there and says exactly this."""
-        try:
-            fd = os.open(self._name, _READ, dir_fd=parent)
-        except FileNotFoundError:
-            return False
-        with os.fdopen(fd, "rb") as file:
-            return file.read(_LONGEST) == self._content
+        return _read(self._name, parent) == self._content
 
     def write(self, parent: int) -> None:
         """Put it there whole or not at all; FileExistsError when there is one."""
@@ -52,3 +58,33 @@ class Label:
         """Take it away."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._name, dir_fd=parent)
+
+    @property
+    def _name(self) -> str:
+        return self.workspace_id + _SUFFIX
+
+    @property
+    def _content(self) -> bytes:
+        named = {} if self.provider == _UNNAMED else {"provider": self.provider}
+        content = {
+            "deployment": self.deployment,
+            "project": self.project,
+            "workspace_id": self.workspace_id,
+            "instance_id": self.instance_id,
+        }
+        return json.dumps({**content, **named}).encode()
+
+
+def workspace_named_by(name: str) -> str:
+    """The workspace whose label has this name; empty when it is no label's."""
+    return name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else ""
+
+
+def _read(name: str, parent: int) -> bytes:
+    """What a regular file says; nothing when there is none."""
+    try:
+        fd = os.open(name, _READ, dir_fd=parent)
+    except OSError:
+        return b""
+    with os.fdopen(fd, "rb") as file:
+        return file.read(_LONGEST) if stat.S_ISREG(os.fstat(fd).st_mode) else b""

@@ -1,0 +1,1 @@
+"""Compares what there is with what is stored, and puts it right."""

@@ -1,0 +1,133 @@
+"""One pass after the other: at the start, again and again, and when somebody asks for one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final
+
+from services.common.logs import get_logger
+from services.common.loops import forever
+from services.workspace.collector.garbage import Garbage, Report
+from services.workspace.collector.gauges import Gauges
+from services.workspace.collector.overdue import Overdue
+from services.workspace.collector.sweep import Sweep
+from services.workspace.collector.unclaimed import Claims
+from services.workspace.instance import Instance
+from services.workspace.providers.registry import Provider, Registry, Unasked
+from services.workspace.worker import Worker
+
+# A pass ends; what it did not come to is found by the next one.
+_MOST: Final = 1000
+
+_log: Final = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds between passes, and until the next one when a provider could not be asked."""
+
+    interval: float
+    retry: float
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What a pass looks at, of each provider: the rows, and then the provider itself."""
+
+    overdue: Overdue
+    claims: Claims
+    sweep: Sweep
+
+
+class Collector:
+    """One per instance; one pass at a time."""
+
+    def __init__(
+        self, instance: Instance, registry: Registry, looks: Looks, worker: Worker, gauges: Gauges, pace: Pace
+    ) -> None:
+        """It looks at nothing before it runs or is asked to."""
+        self._instance = instance
+        self._registry = registry
+        self._looks = looks
+        self._worker = worker
+        self._gauges = gauges
+        self._pace = pace
+        self._one_at_a_time = asyncio.Lock()
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Something has changed that is not in the rows: an engine is back."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Pass until cancelled."""
+        await forever("collecting garbage", self._step, longest_delay=self._pace.interval)
+
+    async def collect(self, provider: str = "", *, dry_run: bool = False) -> Report:
+        """One pass over one provider's, or over all; ProviderUnavailable when it is not registered."""
+        providers = [self._registry.get(provider)] if provider else self._registry.by_name()
+        async with self._one_at_a_time:
+            self._instance.require()
+            return await self._pass(providers, dry_run=dry_run)
+
+    async def _step(self) -> None:
+        await self._instance.until_serving()
+        self._woken.clear()
+        report = await self.collect()
+        seconds = self._pace.retry if report.unasked else self._pace.interval
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+
+    async def _pass(self, providers: Iterable[Provider], *, dry_run: bool) -> Report:
+        garbage: list[Garbage] = []
+        unasked: dict[str, str] = {}
+        for provider in providers:
+            try:
+                await self._look(provider, garbage, dry_run=dry_run)
+            except Unasked as error:
+                unasked[provider.name] = str(error)
+        self._gauges.passed(whole=not unasked)
+        return Report(tuple(garbage), unasked)
+
+    async def _look(self, provider: Provider, garbage: list[Garbage], *, dry_run: bool) -> None:
+        looks = self._looks
+        for findings in (
+            looks.overdue.run(provider.name, dry_run=dry_run),
+            looks.claims.run(provider.name, dry_run=dry_run),
+            looks.sweep.run(provider, self._gauges, dry_run=dry_run),
+        ):
+            if len(garbage) >= _MOST:
+                return
+            async with aclosing(findings):
+                await self._take(findings, garbage, dry_run=dry_run)
+            # What was marked is removed by the worker, beside the rest of the pass.
+            self._worker.wake()
+
+    async def _take(
+        self, findings: AsyncGenerator[Garbage, None], garbage: list[Garbage], *, dry_run: bool
+    ) -> None:
+        async for each in findings:
+            garbage.append(each)
+            if not dry_run:
+                self._gauges.garbage(each)
+                _tell(each)
+            if len(garbage) >= _MOST:
+                return
+            self._instance.require()
+
+
+def _tell(garbage: Garbage) -> None:
+    _log.warning(
+        "garbage collected" if garbage.done else "garbage is left for the next pass",
+        kind=garbage.kind,
+        provider=garbage.provider,
+        project=garbage.project,
+        workspace=garbage.workspace_id,
+        resource=garbage.resource,
+        cause=garbage.cause,
+    )
