@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Final
 
 from moorage.common.v1.errors_pb2 import ErrorReason
+from moorage.common.v1.provision_pb2 import NetworkPolicy
 from moorage.common.v1.turn_pb2 import EndReason, TurnPhase
 
 from services.common.errors import Internal, InvalidArgument, MoorageError
@@ -22,6 +23,8 @@ from services.runner.acp.errors import (
 )
 from services.runner.clients.processes import ProcessEnd
 from services.runner.endings import NOT_OURS, TurnAbandoned, TurnFailed
+from services.runner.places import Place
+from services.runner.profiles import Profile
 
 _log: Final = get_logger(__name__)
 
@@ -50,6 +53,18 @@ def start_failure(error: MoorageError, install: str) -> TurnFailed:
     return TurnFailed.because(EndReason.END_REASON_WORKSPACE_LOST, error)
 
 
+def check_network(profile: Profile, place: Place) -> None:
+    """TurnFailed when the agent needs a network and its workspace has none."""
+    if profile.network == "required" and place.network == NetworkPolicy.NETWORK_POLICY_NONE:
+        raise TurnFailed(
+            EndReason.END_REASON_PREPARE_FAILED,
+            f"agents of the profile {profile.name} need a network, and that of the workspace is NONE",
+            code="NETWORK_REQUIRED",
+            profile=profile.name,
+            network="NONE",
+        )
+
+
 def process_failure(end: ProcessEnd, stderr: str) -> TurnFailed:
     """The agent's process ended before the turn did; TurnAbandoned is raised where the fence ended it."""
     if end.error is not None:
@@ -57,9 +72,10 @@ def process_failure(end: ProcessEnd, stderr: str) -> TurnFailed:
             raise TurnAbandoned.after(end.error)
         return TurnFailed.because(EndReason.END_REASON_WORKSPACE_LOST, end.error, stderr=stderr)
     how = f"by signal {end.signal}" if end.signal else f"with exit code {end.exit_code}"
+    why = " after the memory of its workspace was used up" if end.out_of_memory else ""
     return TurnFailed(
-        EndReason.END_REASON_AGENT_EXITED,
-        f"the agent ended {how}" + (f": {_last_line(stderr)}" if stderr else ""),
+        EndReason.END_REASON_OUT_OF_MEMORY if end.out_of_memory else EndReason.END_REASON_AGENT_EXITED,
+        f"the agent ended {how}{why}" + (f": {_last_line(stderr)}" if stderr else ""),
         exit_code=end.exit_code,
         signal=end.signal,
         stderr=stderr,

@@ -21,7 +21,7 @@ from services.runner.clients.journal import TurnJournal
 from services.runner.endings import TurnFailed
 from services.runner.errands import Errands
 from services.runner.executions import Execution
-from services.runner.failures import start_failure
+from services.runner.failures import check_network, start_failure
 from services.runner.holds import Hold
 from services.runner.interrupts import background, time_limit
 from services.runner.limits import LimitWatch
@@ -101,6 +101,8 @@ class Phases:
         """The agent's answer. The runtime is left to the hold."""
         profile = self._profile()
         place, resumed = await self._prepare()
+        # The session was refused already where it was known.
+        check_network(profile, place)
         listener.serve(place, profile, self._begun.agent)
         if resumed is None:
             await self._start(profile, place, listener)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from moorage.common.v1.errors_pb2 import ErrorReason
+from moorage.common.v1.provision_pb2 import NetworkPolicy
 from moorage.common.v1.turn_pb2 import EndReason
 from moorage.session.v1.journal_pb2 import BeginTurnResponse
 
@@ -22,6 +23,7 @@ _FIRST_DELAY: Final = 0.1
 _LONGEST_DELAY: Final = 2.0
 _PROVISIONING: Final = "PROVISIONING"
 _LOST: Final = "LOST"
+_LOCAL: Final = "local"
 
 Tell = Callable[[str], Awaitable[None]]
 
@@ -35,6 +37,12 @@ class Place:
     root: str
     endpoint: str
     provider: str
+    network: NetworkPolicy.ValueType
+
+    @property
+    def in_container(self) -> bool:
+        """Whether its processes see another file system than the instance's."""
+        return self.provider != _LOCAL
 
 
 class Kept(NamedTuple):
@@ -93,7 +101,7 @@ class Preparation:
             there = await found
         if there.endpoint != claimed_at:
             await claim(there.endpoint)
-        return Place(project, workspace_id, there.root, there.endpoint, there.provider)
+        return Place(project, workspace_id, there.root, there.endpoint, there.provider, there.network)
 
     async def _wait(self, project: str, workspace_id: str, failures: Failures) -> None:
         await self._clock.sleep(failures.back_off(_FIRST_DELAY, _LONGEST_DELAY))

@@ -63,6 +63,8 @@ class Profile(BaseModel):
     description: str
     # In the words of `{python}`, this interpreter, and `{demo_agent}`, the built-in agent.
     command: tuple[Argument, ...] = Field(min_length=1)
+    # In a container nothing of this machine is there; default: `command`.
+    container_command: tuple[Argument, ...] = ()
     network: Literal["none", "required"]
     # Variables taken over from where the agent is started; all others are absent.
     inherit_environment: tuple[VariableName, ...] = INHERITED
@@ -93,9 +95,10 @@ def load_profile(file: Path) -> Profile:
     return profile
 
 
-def resolve_command(profile: Profile) -> list[str]:
-    """The command with its placeholders filled."""
-    return [argument.format(**_placeholders()) for argument in profile.command]
+def resolve_command(profile: Profile, *, in_container: bool = False) -> list[str]:
+    """The command with its placeholders filled, for this machine or for a container's image."""
+    command = profile.container_command if in_container else ()
+    return [argument.format(**_placeholders()) for argument in command or profile.command]
 
 
 def _toml_files(directory: Path) -> Iterator[Path]:

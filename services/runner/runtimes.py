@@ -169,7 +169,7 @@ def _exec_start(lease: HeldLease, place: Place, profile: Profile, agent: AgentSp
         grant=lease.grant,
         project=place.project,
         workspace_id=place.workspace_id,
-        command=resolve_command(profile),
+        command=resolve_command(profile, in_container=place.in_container),
         directory=place.root,
         environment=variables,
         inherit_environment=profile.inherit_environment,

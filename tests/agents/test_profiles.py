@@ -35,6 +35,20 @@ def test_the_demo_agent_is_built_in_and_its_command_runs() -> None:
     assert ended.returncode == 0
 
 
+def test_in_a_container_the_demo_agent_is_a_program_of_the_image() -> None:
+    assert resolve_command(load_profiles()["demo"], in_container=True) == ["moorage-demo-agent"]
+
+
+def test_without_a_command_for_containers_the_other_one_is_used(tmp_path: Path) -> None:
+    write(tmp_path, GOOD)
+    mine = load_profiles(tmp_path)["mine"]
+    assert resolve_command(mine, in_container=True) == resolve_command(mine)
+    write(tmp_path, f'{GOOD}container_command = ["there", "{{python}}"]\n')
+    mine = load_profiles(tmp_path)["mine"]
+    assert resolve_command(mine, in_container=True) == ["there", sys.executable]
+    assert resolve_command(mine)[0] == "my-agent"
+
+
 def test_a_directory_adds_profiles_and_replaces_built_in_ones(tmp_path: Path) -> None:
     write(tmp_path, GOOD)
     write(tmp_path, GOOD.replace("mine", "demo"), "demo")

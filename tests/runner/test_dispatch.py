@@ -250,11 +250,17 @@ async def test_executions_are_listed_by_project(talks: Talks, dispatcher: Dispat
 
 async def test_the_runner_registers_what_the_session_service_needs(stack: Stack) -> None:
     runner = await stack.add_runner("west", pool="gpu", capacity=7)
-    profiles = ",".join(sorted(load_profiles()))
+    profiles = load_profiles()
     lease = await lease_of(stack, "runners/west")
     assert lease.live
     assert (lease.holder, lease.endpoint) == (runner.holder, runner.endpoint)
-    assert dict(lease.labels) == {"role": "runner", "pool": "gpu", "capacity": "7", "profiles": profiles}
+    assert dict(lease.labels) == {
+        "role": "runner",
+        "pool": "gpu",
+        "capacity": "7",
+        "profiles": ",".join(sorted(profiles)),
+        "networked": ",".join(sorted(set(profiles) - {"demo"})),
+    }
 
 
 async def test_a_second_runner_of_the_same_name_waits_until_the_first_has_gone(

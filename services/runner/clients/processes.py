@@ -31,11 +31,15 @@ _CHUNK: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """How a process ended: an exit code, or a signal, or nobody knows because of an error."""
+    """How a process ended: an exit code, or a signal, or nobody knows because of an error.
+
+    `out_of_memory`: something of it was killed because its workspace's memory was used up.
+    """
 
     exit_code: int | None = None
     signal: str = ""
     error: MoorageError | None = None
+    out_of_memory: bool = False
 
     @property
     def confirmed(self) -> bool:
@@ -169,7 +173,7 @@ class Process:
                 cause = "the stream ended before the process"
                 return ProcessEnd(error=DependencyUnavailable(dependency="workspace", cause=cause))
             if message.HasField("ended"):
-                return _end_of(message.ended)
+                return end_of(message.ended)
             await self._take(message)
 
     async def _take(self, message: workspace_pb2.ExecResponse) -> None:
@@ -211,12 +215,13 @@ class Processes:
             call.cancel()
 
 
-def _end_of(ended: workspace_pb2.ExecEnded) -> ProcessEnd:
+def end_of(ended: workspace_pb2.ExecEnded) -> ProcessEnd:
+    """What the workspace tells."""
     match ended.WhichOneof("how"):
         case "exit_code":
-            return ProcessEnd(exit_code=ended.exit_code)
+            return ProcessEnd(exit_code=ended.exit_code, out_of_memory=ended.out_of_memory)
         case "signal":
-            return ProcessEnd(signal=ended.signal)
+            return ProcessEnd(signal=ended.signal, out_of_memory=ended.out_of_memory)
         case how:
             cause = f"the process ended by {how or 'nothing'}"
             return ProcessEnd(error=DependencyUnavailable(dependency="workspace", cause=cause))
