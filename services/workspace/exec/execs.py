@@ -15,8 +15,8 @@ from services.common.errors import Cancelled, MoorageError
 from services.common.logs import get_logger
 from services.common.validation import mint_id
 from services.fencing.errors import StaleOwner
-from services.workspace.exec.process import Outcome, Process
-from services.workspace.workspaces import resource_of
+from services.workspace.exec.process import Outcome, PlaceLost, Process
+from services.workspace.workspaces import WorkspaceNotReady, WorkspaceState, resource_of
 
 _log: Final = get_logger(__name__)
 
@@ -157,8 +157,17 @@ class Execs:
                 group.create_task(self._kill_left(which, process))
 
     async def _kill_left(self, which: Exec, process: Process) -> None:
-        await process.kill_left(which.exec_id)
-        self._bury(which, None)
+        outcome = None
+        try:
+            outcome = await process.kill_left(which.exec_id)
+        except PlaceLost as error:
+            which.end(_lost(which, str(error)))
+        except Exception as error:  # noqa: BLE001 (the others' processes are looked after all the same)
+            _log.exception(
+                "what is left of an exec cannot be killed", exec_id=which.exec_id, error=str(error)
+            )
+            await asyncio.Event().wait()
+        self._bury(which, outcome)
 
     def _of(self, session: SessionKey) -> list[Exec]:
         return [each for each in self._execs.values() if each.session == session]
@@ -175,3 +184,7 @@ class Execs:
         self._execs.pop(which.exec_id, None)
         if not self._of(which.session):
             self._tokens.pop(which.session, None)
+
+
+def _lost(which: Exec, cause: str) -> WorkspaceNotReady:
+    return WorkspaceNotReady(workspace_id=which.workspace_id, state=WorkspaceState.LOST, state_reason=cause)

@@ -50,10 +50,10 @@ async def _read(
 ) -> None:
     while True:
         nobody_writes = gone.done()
-        data = end.read_now()
+        data = end.read_now(nobody_writes=nobody_writes)
         if data:
             await pieces.put((channel, data))
-        elif data == b"" or nobody_writes:
+        elif data == b"":
             break
         else:
             await end.wait(gone)

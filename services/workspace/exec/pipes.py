@@ -29,12 +29,12 @@ class End:
 class PipeReader(End):
     """Where output comes out."""
 
-    def read_now(self) -> bytes | None:
-        """At most 64 KiB, b"" at the end, None when there is nothing at the moment."""
+    def read_now(self, *, nobody_writes: bool) -> bytes | None:
+        """See ReadEnd. What nobody writes to any more is at its end when it is empty, whoever has it open."""
         try:
             return os.read(self.fd, CHUNK)
         except BlockingIOError:
-            return None
+            return b"" if nobody_writes else None
         except OSError:
             # EIO is how a terminal says that nobody has its other side open any more.
             return b""

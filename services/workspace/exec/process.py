@@ -16,6 +16,10 @@ class ProcessLost(Exception):
     """What watched over the command died before it had reported: what lives on has to be looked for."""
 
 
+class PlaceLost(Exception):
+    """What the command ran in is gone, and all of its processes with it; the text says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How a command ended. At most one of the two numbers is there; none when it was never started."""
@@ -31,8 +35,11 @@ class Outcome:
 class ReadEnd(Protocol):
     """Where output comes out. Use it from one task at a time."""
 
-    def read_now(self) -> bytes | None:
-        """At most 64 KiB, b"" at the end, None when there is nothing at the moment."""
+    def read_now(self, *, nobody_writes: bool) -> bytes | None:
+        """At most 64 KiB, b"" at the end, None when there is nothing at the moment.
+
+        `nobody_writes` says that all processes were dead before: what is on its way still comes.
+        """
         ...
 
     async def wait(self, other: asyncio.Future[Any]) -> None:
@@ -116,6 +123,13 @@ class Process(Protocol):
         """Have everything killed. Never waits, never fails; `ended` tells when it is done."""
         ...
 
-    async def kill_left(self, exec_id: str) -> None:
-        """After `ended` failed: return when none of its processes lives any more, however long it takes."""
+    def live_until(self, second: float) -> None:
+        """It may live until then, by the boot clock. Where killing it may fail, it ends then by itself."""
+        ...
+
+    async def kill_left(self, exec_id: str) -> Outcome | None:
+        """After `ended` failed: return when none of its processes lives any more, however long it takes.
+
+        How it ended if that can be told. Raises PlaceLost.
+        """
         ...

@@ -75,9 +75,13 @@ class ShimProcess:
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_WR)
 
-    async def kill_left(self, exec_id: str) -> None:
+    def live_until(self, second: float) -> None:
+        """Its shim sees when this instance dies, and a machine's successor looks for what it left."""
+
+    async def kill_left(self, exec_id: str) -> Outcome | None:
         """See Process."""
         await kill_marked(lambda marker: marker.exec_id == exec_id)
+        return None
 
     def _ask(self, order: dict[str, bool]) -> asyncio.Future[int]:
         """The answers come in the order of the questions; ProcessLost when none can come any more."""

@@ -66,6 +66,7 @@ class ExecCalls:
         async with beside(validity.run()):
             process, environment = await self._admit(which, shown, command)
             try:
+                validity.tell(process)
                 pid = await self._start(which, process, command, environment)
                 await write(_started(which, pid))
                 await self._converse(which, process, command, validity, frames, write)
@@ -145,7 +146,9 @@ def _output(channel: Channel, data: bytes) -> workspace_pb2.ExecResponse:
 
 
 def _ended(outcome: Outcome | None, timeout: Timeout) -> workspace_pb2.ExecResponse:
-    return workspace_pb2.ExecResponse(ended=_how(outcome, timeout))
+    ended = _how(outcome, timeout)
+    ended.out_of_memory = outcome is not None and outcome.out_of_memory
+    return workspace_pb2.ExecResponse(ended=ended)
 
 
 def _how(outcome: Outcome | None, timeout: Timeout) -> workspace_pb2.ExecEnded:

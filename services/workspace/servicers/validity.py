@@ -8,6 +8,7 @@ from services.common.clock import Clock
 from services.fencing.errors import LeaseExpired
 from services.fencing.grants import GrantClaims
 from services.workspace.exec.execs import Exec
+from services.workspace.exec.process import Process
 
 # A grant with little left keeps most of it: the margin is at most this share of what is left.
 _LARGEST_SHARE: Final = 0.25
@@ -26,13 +27,19 @@ class Validity:
         self._claims = claims
         self._clock = clock
         self._margin = margin
-        self._deadline = self._deadline_of(claims)
+        self._deadline, self._latest = self._deadlines_of(claims)
+
+    def tell(self, process: Process) -> None:
+        """Until when it may live. It comes first to end it: what ends by itself ends a little later."""
+        process.live_until(self._latest)
 
     def extend(self, claims: GrantClaims) -> None:
         """A grant of the same token was shown; an older one changes nothing."""
         if claims.expire_time > self._claims.expire_time:
             self._claims = claims
-            self._deadline = self._deadline_of(claims)
+            self._deadline, self._latest = self._deadlines_of(claims)
+            if self._which.process is not None:
+                self.tell(self._which.process)
 
     def check(self) -> None:
         """Raise LeaseExpired when it is over."""
@@ -45,9 +52,11 @@ class Validity:
             await self._clock.sleep(left)
         self._which.end(self._expired())
 
-    def _deadline_of(self, claims: GrantClaims) -> float:
+    def _deadlines_of(self, claims: GrantClaims) -> tuple[float, float]:
         left = (claims.expire_time - self._clock.now()).total_seconds()
-        return self._clock.boottime() + left - min(self._margin, max(left, 0.0) * _LARGEST_SHARE)
+        margin = min(self._margin, max(left, 0.0) * _LARGEST_SHARE)
+        end = self._clock.boottime() + left
+        return end - margin, end - margin / 2
 
     def _expired(self) -> LeaseExpired:
         return LeaseExpired(
