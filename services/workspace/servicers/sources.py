@@ -66,9 +66,10 @@ def setup_of(command: provision_pb2.SetupCommand) -> Setup:
     """The command that is asked for, its fields checked."""
     if not command.command:
         raise InvalidArgument.of(f"{_SETUP}.command", "must name a program")
-    wishes = check_wishes((), command.environment)
+    wishes = check_wishes(command.inherit_environment, command.environment)
     return Setup(
         command=tuple(check_text(f"{_SETUP}.command", word) for word in command.command),
+        inherited=wishes.inherited,
         environment=tuple(sorted(wishes.declared.items())),
         timeout=_timeout_of(command),
         network=_network_of(command.network),
@@ -83,6 +84,7 @@ def setup(wanted: Setup | None) -> provision_pb2.SetupCommand | None:
     timeout.FromNanoseconds(round(wanted.timeout * 1e9))
     return provision_pb2.SetupCommand(
         command=wanted.command,
+        inherit_environment=wanted.inherited,
         environment=dict(wanted.environment),
         timeout=timeout,
         network=provision_pb2.NetworkPolicy.Value(f"NETWORK_POLICY_{wanted.network or 'UNSPECIFIED'}"),

@@ -40,10 +40,12 @@ Source = Git | Archive | Directory
 class Setup:
     """A command to run before the workspace is READY; `timeout` in seconds.
 
-    `network` is the name of a policy, empty when it is the workspace's.
+    `inherited` are names of variables. `network` is the name of a policy, empty when it is the
+    workspace's.
     """
 
     command: tuple[str, ...]
+    inherited: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
     timeout: float
     network: str
@@ -78,6 +80,7 @@ def setup_of(stored: dict[str, Any] | None) -> Setup | None:
         return None
     return Setup(
         command=tuple(stored["command"]),
+        inherited=tuple(stored["inherited"]),
         environment=tuple((name, value) for name, value in stored["environment"]),
         timeout=stored["timeout"],
         network=stored["network"],

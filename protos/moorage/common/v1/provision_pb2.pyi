@@ -193,8 +193,9 @@ Global___WorkspaceSource: _TypeAlias = WorkspaceSource  # noqa: Y015
 
 @_typing.final
 class GitSource(_message.Message):
-    """A commit of a git repository. It is fetched by the instance, without prompts, without
-    credentials of the instance, and without running anything that the repository says.
+    """A commit of a git repository, with the history of its ref. It is fetched by the instance,
+    without prompts, without credentials of the instance, without submodules and large files
+    kept elsewhere, and without running anything that the repository says.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -203,11 +204,13 @@ class GitSource(_message.Message):
     REF_FIELD_NUMBER: _builtins.int
     COMMIT_FIELD_NUMBER: _builtins.int
     url: _builtins.str
-    """`https://…`, `http://…`, `ssh://…`, `git://…`, or `file://…` inside the instance's root."""
+    """`https://…`, `http://…`, or `file://…` inside the instance's root; the instance says
+    which hosts. Without user, password and query.
+    """
     ref: _builtins.str
     """A branch or tag. Default: what the repository calls HEAD."""
     commit: _builtins.str
-    """Its full id, which must be reachable from `ref`. Default: what `ref` is."""
+    """Its full id in lower case, which must be in the history of `ref`. Default: what `ref` is."""
     def __init__(
         self,
         *,
@@ -235,9 +238,11 @@ class ArchiveSource(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     SHA256_FIELD_NUMBER: _builtins.int
     url: _builtins.str
-    """`https://…`, `http://…`, or `file://…` inside the instance's root."""
+    """`https://…`, `http://…`, or `file://…` inside the instance's root; the instance says
+    which hosts. Without user and password.
+    """
     data: _builtins.bytes
-    """The archive itself, at most 768 KiB."""
+    """The archive itself, at most 768 KiB. A workspace that is read has its `sha256` only."""
     sha256: _builtins.str
     """Hexadecimal SHA-256 of the archive; checked when given."""
     def __init__(
@@ -311,6 +316,7 @@ class SetupCommand(_message.Message):
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
     NETWORK_FIELD_NUMBER: _builtins.int
+    INHERIT_ENVIRONMENT_FIELD_NUMBER: _builtins.int
     network: Global___NetworkPolicy.ValueType
     """What it can reach, if that is to differ from the workspace's policy. `docker` only."""
     @_builtins.property
@@ -319,11 +325,15 @@ class SetupCommand(_message.Message):
 
     @_builtins.property
     def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Variables of the process. Not secret."""
+        """Variables of the process. Not secret. They win over those that it inherits."""
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """Ends it, and the workspace FAILED, when it lasts longer. Default 10 min."""
+
+    @_builtins.property
+    def inherit_environment(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of variables that it inherits as an Exec would, besides PATH, HOME and LANG."""
 
     def __init__(
         self,
@@ -332,10 +342,11 @@ class SetupCommand(_message.Message):
         environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         timeout: _duration_pb2.Duration | None = ...,
         network: Global___NetworkPolicy.ValueType = ...,
+        inherit_environment: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "environment", b"environment", "network", b"network", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "environment", b"environment", "inherit_environment", b"inherit_environment", "network", b"network", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

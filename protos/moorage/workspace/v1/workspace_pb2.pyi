@@ -189,7 +189,7 @@ class Workspace(_message.Message):
 
     @_builtins.property
     def setup(self) -> Global___SetupResult:
-        """How its set-up command ended; absent without one, and before it has ended."""
+        """How its set-up command ended; absent without one, before it has ended, and in lists."""
 
     @_builtins.property
     def use_time(self) -> _timestamp_pb2.Timestamp:
