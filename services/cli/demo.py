@@ -16,6 +16,7 @@ from services.cli.patience import Patience
 from services.cli.questions import answer as send_answer
 from services.cli.questions import option_of
 from services.cli.records import stored_records
+from services.cli.sights import OnThisMachine, Sight, ThroughTheAgent, shown_by
 from services.cli.stopping import settled, stop, told
 from services.cli.transcript import reason_name, state_name
 from services.cli.turns import TurnStream
@@ -32,12 +33,14 @@ class DemoFailed(CommandFailed):
 
 @dataclass(slots=True)
 class Demo:
-    """A demonstration on running services."""
+    """A demonstration on running services; `remote` ones have their workspaces where this process cannot look."""
 
     connection: Connection
     tell: Tell
+    provider: str = "local"
+    remote: bool = False
     session_id: str = ""
-    directory: Path = Path()
+    directory: Path | None = None
     streamed: list[record_pb2.Record] = field(default_factory=list)
 
     async def run(self) -> None:
@@ -58,17 +61,19 @@ class Demo:
             agent=session_pb2.AgentSpec(profile="demo"),
             approval_policy=turn_pb2.APPROVAL_POLICY_ASK,
             labels={"made-by": "demo"},
-            provision=provision_pb2.ProvisionSpec(provider="local"),
+            provision=provision_pb2.ProvisionSpec(provider=self.provider),
             wait_ready=True,
         )
         made = await self.connection.sessions.CreateSession(request, metadata=self.connection.metadata)
         self.session_id = made.session.session_id
         session = await self._session()
         check(session.labels["made-by"] == "demo", "the session has its label", session.labels)
-        self.directory = Path(session.binding.local.directory)
-        check(self.directory.is_dir(), "its workspace was made", session.binding)
         check(session.workspace.state == "READY", "its workspace is ready", session.workspace)
-        self.tell("session", f"{self.session_id} works in {self.directory}")
+        if not self.remote:
+            self.directory = Path(session.binding.local.directory)
+            check(self.directory.is_dir(), "its workspace was made", session.binding)
+        place = self.directory or f"{session.workspace.workspace_id} ({self.provider})"
+        self.tell("session", f"{self.session_id} works in {place}")
 
     async def stream_a_turn(self) -> None:
         """Text as it comes, in pieces."""
@@ -89,17 +94,17 @@ class Demo:
             if record.body.tool_update.status == record_pb2.TOOL_CALL_STATUS_COMPLETED
         ]
         check(len(calls) == 1 and len(ends) == 1, "one tool call began and ended well", records)
-        shown = "".join(content.block.text.text for content in ends[0].content)
+        shown = shown_by(ends[0])
         check("moored" in shown, "the tool's output is in the transcript", shown)
-        wrote = (self.directory / PROOF).read_text(encoding="utf-8").strip()
-        check(wrote == "moored", f"{PROOF} is in the workspace", wrote)
+        wrote = await self._sight.read(PROOF)
+        check(wrote == "moored\n", f"{PROOF} is in the workspace", wrote)
         self.tell("tool call", f"{calls[0].title} wrote {PROOF} into the workspace")
 
     async def count(self) -> None:
         """One more turn of the same session."""
         turn, records = await self._turn(f"count to {NUMBERS} into numbers.log")
         counted = text_of(records).split()
-        logged = (self.directory / "numbers.log").read_text(encoding="utf-8").split()
+        logged = (await self._sight.read("numbers.log") or "").split()
         check(counted == logged and len(logged) == NUMBERS, "the transcript equals the agent's log", counted)
         check(turn.metadata.previous_turn_id != "", "the turn knows the one before it", turn.metadata)
         self.tell("next turn", f"counted to {counted[-1]}; the transcript equals the agent's own log")
@@ -111,7 +116,8 @@ class Demo:
             closed = [r.body.interaction_closed for r in records if r.body.HasField("interaction_closed")]
             answered = [c.outcome == record_pb2.INTERACTION_OUTCOME_ANSWERED for c in closed]
             check(answered == [True], "the question was answered once", closed)
-            check((self.directory / f"{word}.txt").exists() is ran, f"{word} was obeyed", turn.turn_id)
+            found = await self._sight.read(f"{word}.txt") is not None
+            check(found is ran, f"{word} was obeyed", turn.turn_id)
         self.tell("approval", "the agent asked: approved, the tool ran; denied, it did not")
 
     async def stop_and_go_on_warm(self) -> None:
@@ -172,12 +178,20 @@ class Demo:
         closed = await self.connection.sessions.CloseSession(request, metadata=self.connection.metadata)
         is_closed = closed.session.state == session_pb2.SESSION_STATE_CLOSED
         check(is_closed, "the session is closed", closed.session.operation)
-        check(not self.directory.exists(), "the workspace that was made for it is gone", self.directory)
         session = await self._session()
+        is_gone = session.workspace.state == "DELETED" and not (self.directory and self.directory.exists())
+        check(is_gone, "the workspace that was made for it is gone", session.workspace)
         check(not session.HasField("lease"), "nobody drives it any more", session.lease)
         stored = [record async for record in stored_records(self.connection, self.session_id, 0)]
         check(stored == self.streamed, "its transcript can still be read", len(stored))
         self.tell("close", f"closed; its workspace is gone, its {len(stored)} records can still be read")
+
+    @property
+    def _sight(self) -> Sight:
+        return OnThisMachine(self.directory) if self.directory else ThroughTheAgent(self._records_of)
+
+    async def _records_of(self, prompt: str) -> list[record_pb2.Record]:
+        return (await self._turn(prompt))[1]
 
     async def _identity(self) -> str:
         """Process id and native session of the agent, in its own words."""

@@ -49,6 +49,14 @@ def test_it_tells_every_step_and_leaves_nothing(place: Place, temporary: Path) -
     assert not place.state_home.exists()
 
 
+def test_it_runs_on_a_deployment_whose_directories_it_cannot_see(moored: Place) -> None:
+    address = json.loads((moored.state / "up.json").read_text())["session"]
+    shown = moored.moorage("demo", "--on", address)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert [line[2:13].strip() for line in shown.stdout.splitlines()] == STEPS[1:-1]
+    assert "(local)" in shown.stdout.splitlines()[0]
+
+
 def test_a_turn_that_fails_fails_it(place: Place, temporary: Path) -> None:
     environment = {"TMPDIR": str(temporary), "MOORAGE_FAILPOINTS": "runner.prompt.before_send=error"}
     failed = place.moorage("demo", "--json", **environment)

@@ -1,4 +1,4 @@
-"""`moorage demo`: the main job on services of its own."""
+"""`moorage demo`: the main job, on services of its own or on those that run somewhere."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -14,14 +15,32 @@ from services.cli.app import Context, JsonOption, run
 from services.cli.connection import connect
 from services.cli.demo import Demo, Tell
 from services.cli.exits import Exit
+from services.cli.options import checked
 from services.cli.output import Output
 from services.cli.postgres.embedded import EmbeddedPostgres
 from services.cli.stack import PORTS, StackOptions, run_stack
+from services.common.addresses import Address
 
 
-def demo(context: typer.Context, _json: JsonOption = False) -> None:
-    """Run the main job on services of its own, and check everything that is told."""
+def demo(
+    context: typer.Context,
+    on: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            callback=checked(Address.parse),
+            help="The session service of a deployment to run it on, instead of services of its own.",
+        ),
+    ] = "",
+    provider: Annotated[
+        str, typer.Option(help="With --on: how its workspace is made, `local` or `docker`.")
+    ] = "local",
+    _json: JsonOption = False,
+) -> None:
+    """Run the main job, on services of its own, and check everything that is told."""
     options: Context = context.obj
+    if on:
+        _on_a_deployment(options, on, provider)
     home = Path(tempfile.mkdtemp(prefix="moorage-demo-")).resolve()
     state = home / "state"
 
@@ -38,6 +57,15 @@ def demo(context: typer.Context, _json: JsonOption = False) -> None:
         else:
             shutil.rmtree(home)
         raise
+
+
+def _on_a_deployment(options: Context, target: str, provider: str) -> NoReturn:
+    async def work() -> Exit:
+        async with connect(target, options.project) as connection:
+            await Demo(connection, _teller(options.output), provider, remote=True).run()
+        return Exit.COMPLETED
+
+    run(options.output, work)
 
 
 async def _demonstrate(root: Path, state: Path, tell: Tell) -> None:
