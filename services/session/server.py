@@ -53,6 +53,7 @@ from services.session.servicers.watch import WatchMethods
 from services.session.store.answers import AnswerStore
 from services.session.store.closing import CloseStore
 from services.session.store.commands import CommandStore
+from services.session.store.deleting import DeleteStore
 from services.session.store.delivery import DeliveryStore
 from services.session.store.dispatch import DispatchStore
 from services.session.store.fence import Fence
@@ -200,9 +201,10 @@ def build(settings: SessionSettings) -> SessionReplica:
         interval=settings.sweep_interval,
         stopping=delivery.wake,
     )
-    closes = CloseStore(database, writer)
+    closes, deletions = CloseStore(database, writer), DeleteStore(database, writer)
     closer = Closer(
         closes,
+        deletions,
         CloseSteps(views, stops, leases, runners, workspaces, taker, clock, stopping=delivery.wake),
         clock,
         changed=watching.changed,
@@ -226,7 +228,7 @@ def build(settings: SessionSettings) -> SessionReplica:
             leases,
             default_profile=settings.default_profile,
         ),
-        CloseMethods(closes, views, watching, closing=closer.wake),
+        CloseMethods(closes, deletions, views, watching, closing=closer.wake),
         TurnMethods(starts, turns, watching, stopping=delivery.wake),
         CommandMethods(stops, commands, views, watching, clock, deliver=delivery.hand_over),
         InteractionMethods(interactions, answered=answers.wake),

@@ -62,11 +62,18 @@ class NewSession:
     retention_ttl: timedelta | None
 
 
+class OperationKind(enum.StrEnum):
+    """What is done with a session as a whole. DELETE does what CLOSE does first, and overtakes it."""
+
+    CLOSE = "CLOSE"
+    DELETE = "DELETE"
+
+
 @dataclass(frozen=True, slots=True)
 class SessionOperation:
     """What holds a session as a whole. At its `deadline` it is taken up (again)."""
 
-    kind: str
+    kind: OperationKind
     deadline: datetime
     waiting_reason: str
 
@@ -132,6 +139,12 @@ class SessionNotFound(NotFound):
 
 class SessionAlreadyExists(AlreadyExists):
     """session {session_id} exists in project {project}"""
+
+    reason = ErrorReason.ERROR_REASON_SESSION_ALREADY_EXISTS
+
+
+class SessionDeleted(AlreadyExists):
+    """session {session_id} was deleted from project {project}; its id is not used again"""
 
     reason = ErrorReason.ERROR_REASON_SESSION_ALREADY_EXISTS
 

@@ -69,6 +69,10 @@ class Client:
         request = session_pb2.CloseSessionRequest(session_id=session_id, **fields)
         return (await _told(self._stub.CloseSession(request, **self._options))).session
 
+    async def delete(self, session_id: str, **fields: Any) -> session_pb2.DeleteSessionResponse:
+        request = session_pb2.DeleteSessionRequest(session_id=session_id, **fields)
+        return await _told(self._stub.DeleteSession(request, **self._options))
+
     async def start(self, session_id: str, prompt: str = "hello", **fields: Any) -> session_pb2.Turn:
         request = session_pb2.StartTurnRequest(session_id=session_id, prompt=[text(prompt)], **fields)
         return (await _told(self._stub.StartTurn(request, **self._options))).turn

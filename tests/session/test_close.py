@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
-from moorage.common.v1 import binding_pb2, provision_pb2, turn_pb2
-from moorage.owner.v1 import lease_pb2
-from moorage.runner.v1 import runner_pb2
+from moorage.common.v1 import binding_pb2, turn_pb2
 from moorage.session.v1 import session_pb2
 
 from services.common.channels import open_channel
@@ -21,8 +19,8 @@ from services.session.close import steps as close_steps
 from tests.conditions import eventually
 from tests.fakes import Gate
 from tests.session.clients import Client
-from tests.session.desks import Desk, Holder
-from tests.session.fake_runners import FakeRunner, fake_runner
+from tests.session.closings import PROVISION, Held, held_session
+from tests.session.desks import Desk
 from tests.session.leasing import Taker
 from tests.session.places import NOWHERE, Places, running_session
 from tests.session.questions import check_told, read
@@ -37,54 +35,12 @@ OPEN, CLOSING, CLOSED = (
 )
 DELETE_ON_CLOSE = session_pb2.RETENTION_POLICY_DELETE_ON_CLOSE
 MANUAL = session_pb2.RETENTION_POLICY_MANUAL
-PROVISION = provision_pb2.ProvisionSpec()
-
-
-@dataclass
-class Stage:
-    """A session with a workspace of its own, and the live runner that holds it; `order` is what happened."""
-
-    client: Client
-    desk: Desk
-    taker: Taker
-    runner: FakeRunner
-    lease: lease_pb2.Lease
-    holder: Holder
-    root: Path
-    order: list[str] = field(default_factory=list)
-
-    async def begun(self) -> None:
-        """Begin the turn t1, which is stopped when the runner is told to."""
-        await self.desk.turn("t1")
-        await self.holder.begin()
-
-    async def stop(self, _: runner_pb2.DeliverStopRequest) -> None:
-        """The agent confirms, whatever the Stop is for."""
-        self.order.append("stop")
-        await self.holder.finish(
-            state=turn_pb2.TURN_STATE_STOPPED,
-            end_reason=turn_pb2.END_REASON_USER_STOP,
-            stop_method=turn_pb2.STOP_METHOD_AGENT_CONFIRMED,
-            runtime_after=turn_pb2.RUNTIME_AFTER_WARM,
-        )
-
-    async def end(self, _: runner_pb2.EndRuntimeRequest) -> None:
-        """The runtime ends and the lease is given back; so far the workspace is there."""
-        assert self.root.is_dir()
-        self.order.append("end runtime")
-        await self.taker.release(self.lease)
 
 
 @pytest.fixture
-async def stage(places: Places, client: Client, desk: Desk) -> AsyncIterator[Stage]:
-    async with open_channel(places.owner_address) as owner, fake_runner("one") as runner:
-        made = await client.create(session_id="s1", provision=PROVISION, wait_ready=True)
-        taker = Taker(owner)
-        lease = (await taker.session("s1", runner.holder, endpoint=runner.endpoint)).lease
-        holder = desk.holder(name=runner.holder)
-        stage = Stage(client, desk, taker, runner, lease, holder, Path(made.binding.local.directory))
-        runner.stop_act, runner.end_act = stage.stop, stage.end
-        yield stage
+async def stage(places: Places, client: Client, desk: Desk) -> AsyncIterator[Held]:
+    async with held_session(places, client, desk) as held:
+        yield held
 
 
 async def test_an_idle_session_closes_at_once_and_its_directory_goes(client: Client) -> None:
@@ -124,7 +80,7 @@ async def test_what_was_supplied_stays_and_what_was_made_stays_if_asked_for(
 
 
 async def test_a_running_turn_is_stopped_then_its_runtime_ended_then_the_directory_removed(
-    stage: Stage,
+    stage: Held,
 ) -> None:
     await stage.begun()
     closing = await stage.client.close("s1")
@@ -139,7 +95,7 @@ async def test_a_running_turn_is_stopped_then_its_runtime_ended_then_the_directo
     assert not (await stage.taker.read("s1")).live
 
 
-async def test_a_question_is_cancelled_once(stage: Stage) -> None:
+async def test_a_question_is_cancelled_once(stage: Held) -> None:
     await stage.begun()
     await stage.holder.ask(1)
     assert (await stage.client.close("s1", wait=True)).state == CLOSED
@@ -149,7 +105,7 @@ async def test_a_question_is_cancelled_once(stage: Stage) -> None:
     assert stage.order == ["stop", "end runtime"]
 
 
-async def test_a_stop_of_the_user_is_not_ordered_again_and_keeps_its_reason(stage: Stage) -> None:
+async def test_a_stop_of_the_user_is_not_ordered_again_and_keeps_its_reason(stage: Held) -> None:
     stage.runner.stop_act = None
     await stage.begun()
     ordered = (await stage.client.stop("s1", "t1")).command
@@ -161,7 +117,7 @@ async def test_a_stop_of_the_user_is_not_ordered_again_and_keeps_its_reason(stag
     assert (await stage.client.get_turn("s1", "t1")).end_reason == turn_pb2.END_REASON_USER_STOP
 
 
-async def test_a_turn_that_ends_by_itself_meanwhile_has_ended_by_itself(stage: Stage) -> None:
+async def test_a_turn_that_ends_by_itself_meanwhile_has_ended_by_itself(stage: Held) -> None:
     stage.runner.stop_act = None
     await stage.begun()
     await stage.client.close("s1")
@@ -180,7 +136,7 @@ async def test_a_turn_that_nobody_began_ends_at_once(client: Client) -> None:
     assert turn.stop_method == turn_pb2.STOP_METHOD_NOT_BEGUN
 
 
-async def test_nothing_new_begins_while_it_waits_for_its_holder(stage: Stage) -> None:
+async def test_nothing_new_begins_while_it_waits_for_its_holder(stage: Held) -> None:
     stage.runner.end_act = None
     closing = await stage.client.close("s1", request_id="r1")
     assert closing.state == CLOSING
@@ -198,7 +154,7 @@ async def test_nothing_new_begins_while_it_waits_for_its_holder(stage: Stage) ->
 
 
 async def test_a_runtime_that_takes_long_to_end_is_waited_for(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(close_steps, "_END", 0.1)
     gate = stage.runner.end_act = Gate()

@@ -1,4 +1,4 @@
-"""Closing a session: the operation that a replica takes up, and what it may wait for."""
+"""Closing or deleting a session: the operation that a replica takes up, and what it may wait for."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from services.session.journal.rules import SessionKey
-from services.session.sessions import RetentionPolicy
+from services.session.sessions import OperationKind, RetentionPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class CloseClaim:
-    """A session that this replica alone closes, for a short time; `attempts` counts its claims."""
+    """A session that this replica alone closes or deletes, for a short time; `attempts` counts its claims.
+
+    `gone`: nobody sees it any more, and what is left of it is to be removed.
+    """
 
     key: SessionKey
     workspace_id: str
@@ -19,10 +22,12 @@ class CloseClaim:
     retention_ttl: timedelta | None
     traceparent: str
     attempts: int
+    operation: OperationKind
+    gone: bool
 
 
 class NotYet(Exception):
-    """The session cannot be closed now; the text says what is waited for.
+    """The session cannot be closed or deleted now; the text says what is waited for.
 
     `seconds`: when to look again; without it that depends on how often it was tried.
     """

@@ -24,7 +24,7 @@ from services.session.commands import StopDraft
 from services.session.recovery.taking import Taker
 from services.session.recovery.targets import Target
 from services.session.requests import RequestKey
-from services.session.sessions import RetentionPolicy
+from services.session.sessions import OperationKind, RetentionPolicy
 from services.session.store.stopping import StopStore
 from services.session.store.views import ViewStore
 from services.session.turns import EndReason, Turn
@@ -51,10 +51,10 @@ class CloseSteps:
     stopping: Callable[[], None]
 
     async def run(self, claim: CloseClaim) -> None:
-        """Return when nothing of the session is left but its transcript; NotYet, and MoorageError."""
+        """Return when nothing of the session is left but its rows; NotYet, and MoorageError."""
         await self._end_turn(claim)
         await self._end_runtime(claim)
-        if claim.retention is RetentionPolicy.DELETE_ON_CLOSE:
+        if _removes_workspace(claim):
             await self._remove_workspace(claim)
         elif claim.retention is RetentionPolicy.TTL:
             # The workspace service keeps the time; told again, it keeps the earliest one.
@@ -119,6 +119,13 @@ class CloseSteps:
         if found.state != workspace_pb2.WORKSPACE_STATE_DELETED:
             cause = f": {found.state_reason}" if found.state_reason else ""
             raise NotYet(f"workspace {claim.workspace_id} is being removed{cause}", _LOOK)
+
+
+def _removes_workspace(claim: CloseClaim) -> bool:
+    """Deleting a session leaves nothing that was made for it, unless it is pinned."""
+    if claim.operation is OperationKind.DELETE:
+        return claim.retention is not RetentionPolicy.PINNED
+    return claim.retention is RetentionPolicy.DELETE_ON_CLOSE
 
 
 def _who(lease: lease_pb2.Lease) -> str:

@@ -73,6 +73,12 @@ class SessionServicer(SessionServiceServicer):
         """See the contract."""
         return await self._closing.close(project_of(context), request, context.time_remaining())
 
+    async def DeleteSession(
+        self, request: session_pb2.DeleteSessionRequest, context: Context
+    ) -> session_pb2.DeleteSessionResponse:
+        """See the contract."""
+        return await self._closing.delete(project_of(context), request, context.time_remaining())
+
     async def StartTurn(
         self, request: session_pb2.StartTurnRequest, context: Context
     ) -> session_pb2.StartTurnResponse:

@@ -1,4 +1,4 @@
-"""SQL of closing: the wish, the operation that replicas take up, and its end."""
+"""SQL of closing: the wish, the operation that replicas take up (deleting too), and its end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from services.common.database import Database
 from services.session.close.closing import CloseClaim
 from services.session.journal.rules import SessionKey
 from services.session.requests import RequestKey
-from services.session.sessions import RetentionPolicy
+from services.session.sessions import OperationKind, RetentionPolicy
 from services.session.store.requests import claim_request
 from services.session.store.writing import Writer, require
 from services.session.turns import EndReason
@@ -58,14 +58,15 @@ class CloseStore:
                     operation_attempts = session.operation_attempts + 1
                 FROM (
                     SELECT project, session_id FROM session.sessions
-                    WHERE operation = 'CLOSE' AND operation_deadline <= clock_timestamp()
+                    WHERE operation IN ('CLOSE', 'DELETE') AND operation_deadline <= clock_timestamp()
                     ORDER BY operation_deadline
                     LIMIT $1
                     FOR NO KEY UPDATE SKIP LOCKED
                 ) AS due
                 WHERE session.project = due.project AND session.session_id = due.session_id
                 RETURNING session.project, session.session_id, session.workspace_id, session.retention,
-                    session.retention_ttl, session.operation_traceparent, session.operation_attempts
+                    session.retention_ttl, session.operation_traceparent, session.operation_attempts,
+                    session.operation, session.state = 'DELETED' AS gone
                 """,
                 limit,
                 timedelta(seconds=hold),
@@ -78,6 +79,8 @@ class CloseStore:
                 retention_ttl=row["retention_ttl"],
                 traceparent=row["operation_traceparent"],
                 attempts=row["operation_attempts"],
+                operation=OperationKind(row["operation"]),
+                gone=row["gone"],
             )
             for row in rows
         ]
@@ -90,23 +93,24 @@ class CloseStore:
                 UPDATE session.sessions SET
                     operation_deadline = clock_timestamp() + $4::interval,
                     operation_waiting_reason = coalesce($5, operation_waiting_reason)
-                WHERE project = $1 AND session_id = $2 AND operation = 'CLOSE' AND operation_attempts = $3
+                WHERE project = $1 AND session_id = $2 AND operation = $6 AND operation_attempts = $3
                 """,
                 *claim.key,
                 claim.attempts,
                 timedelta(seconds=seconds),
                 waiting_reason,
+                claim.operation,
             )
 
     async def finish(self, claim: CloseClaim) -> bool:
-        """CLOSING to CLOSED; whether this call did it."""
+        """CLOSING to CLOSED; whether this call did it. False when it is to be deleted meanwhile."""
         async with self._database.connection() as connection:
             closed: bool | None = await connection.fetchval(
                 """
                 UPDATE session.sessions SET
                     state = 'CLOSED', operation = NULL, operation_deadline = NULL, operation_time = NULL,
                     operation_waiting_reason = '', operation_attempts = 0, operation_traceparent = ''
-                WHERE project = $1 AND session_id = $2 AND state = 'CLOSING'
+                WHERE project = $1 AND session_id = $2 AND state = 'CLOSING' AND operation = 'CLOSE'
                 RETURNING true
                 """,
                 *claim.key,

@@ -29,6 +29,7 @@ async def lock_journals(connection: Connection, turns: Mapping[SessionKey, Colle
                session.head_seq, session.state
         FROM session.sessions AS session
         JOIN unnest($1::text[], $2::text[]) AS wanted (project, session_id) USING (project, session_id)
+        WHERE session.state <> 'DELETED'
         ORDER BY session.project COLLATE "C", session.session_id COLLATE "C"
         FOR NO KEY UPDATE OF session
         """,

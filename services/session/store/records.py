@@ -42,7 +42,7 @@ class RecordStore:
                         LIMIT $4
                     ) AS record
                 ) AS page ON page.bytes <= $6 OR page.place = 1
-                WHERE session.project = $1 AND session.session_id = $2
+                WHERE session.project = $1 AND session.session_id = $2 AND session.state <> 'DELETED'
                 ORDER BY page.seq
                 """,
                 project,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from typing import Final
 
 import asyncpg
 
 from services.common.database import Connection, Database
+from services.common.errors import AlreadyExists
 from services.common.failpoints import failpoint
 from services.session.requests import RequestKey
 from services.session.sessions import (
@@ -15,10 +17,12 @@ from services.session.sessions import (
     CreationOverdue,
     EtagMismatch,
     NewSession,
+    OperationKind,
     RetentionPolicy,
     Session,
     SessionAlreadyExists,
     SessionChange,
+    SessionDeleted,
     SessionNotFound,
     SessionOperation,
     SessionState,
@@ -26,6 +30,9 @@ from services.session.sessions import (
 )
 from services.session.store.requests import claim_request, find_request
 from services.session.store.rows import snapshot, values_of
+
+# The state of a tombstone, which nobody reads but who would take its id.
+_DELETED: Final = "DELETED"
 
 
 class SessionStore:
@@ -38,25 +45,21 @@ class SessionStore:
     async def find_repeated(self, key: RequestKey, session_id: str) -> Session | None:
         """The session that an earlier call with this key made.
 
-        Raises SessionAlreadyExists when there was none and the id is taken, RequestIdReused.
+        Raises SessionAlreadyExists or SessionDeleted when there was none and the id is taken, RequestIdReused.
         """
         async with snapshot(self._database) as connection:
             if (names := await find_request(connection, key)) is not None:
                 return await read_session(connection, key.project, names["session_id"])
-            taken = await connection.fetchval(
-                "SELECT true FROM session.sessions WHERE project = $1 AND session_id = $2",
-                key.project,
-                session_id,
-            )
-        if taken:
-            raise SessionAlreadyExists(project=key.project, session_id=session_id)
+            state = await _state_of(connection, key.project, session_id)
+        if state is not None:
+            raise _taken(key.project, session_id, state)
         return None
 
     async def create(self, draft: NewSession, key: RequestKey, *, by: datetime) -> Session:
         """Store a session, or return the one that another call with this key has stored.
 
         After `by` none is stored: the workspace service may take its workspace for nobody's then.
-        Raises SessionAlreadyExists, RequestIdReused, CreationOverdue.
+        Raises SessionAlreadyExists, SessionDeleted, RequestIdReused, CreationOverdue.
         """
         async with self._database.transaction() as connection:
             names = await claim_request(connection, key, {"session_id": draft.session_id})
@@ -88,7 +91,8 @@ class SessionStore:
                 draft.retention_ttl,
             )
             if row is None:
-                raise SessionAlreadyExists(project=draft.project, session_id=draft.session_id)
+                state = await _state_of(connection, draft.project, draft.session_id)
+                raise _taken(draft.project, draft.session_id, state)
             await failpoint("session.create_session.before_commit")
         return session_of(row)
 
@@ -128,7 +132,7 @@ async def lock_session(connection: Connection, project: str, session_id: str) ->
     row = await connection.fetchrow(
         """
         SELECT * FROM session.sessions
-        WHERE project = $1 AND session_id = $2
+        WHERE project = $1 AND session_id = $2 AND state <> 'DELETED'
         FOR NO KEY UPDATE
         """,
         project,
@@ -140,7 +144,9 @@ async def lock_session(connection: Connection, project: str, session_id: str) ->
 async def read_session(connection: Connection, project: str, session_id: str) -> Session:
     """A session as it stands. Raises SessionNotFound."""
     row = await connection.fetchrow(
-        "SELECT * FROM session.sessions WHERE project = $1 AND session_id = $2", project, session_id
+        "SELECT * FROM session.sessions WHERE project = $1 AND session_id = $2 AND state <> 'DELETED'",
+        project,
+        session_id,
     )
     return _require(row, project, session_id)
 
@@ -159,7 +165,21 @@ def _operation_of(row: asyncpg.Record) -> SessionOperation | None:
     kind = row["operation"]
     if kind is None:
         return None
-    return SessionOperation(kind, row["operation_deadline"], row["operation_waiting_reason"])
+    return SessionOperation(OperationKind(kind), row["operation_deadline"], row["operation_waiting_reason"])
+
+
+async def _state_of(connection: Connection, project: str, session_id: str) -> str | None:
+    """Of a session, or of the tombstone that is left of one."""
+    state: str | None = await connection.fetchval(
+        "SELECT state FROM session.sessions WHERE project = $1 AND session_id = $2", project, session_id
+    )
+    return state
+
+
+def _taken(project: str, session_id: str, state: str | None) -> AlreadyExists:
+    """Why no session gets this id: one has it, or had it."""
+    kind = SessionDeleted if state == _DELETED else SessionAlreadyExists
+    return kind(project=project, session_id=session_id)
 
 
 async def _update(connection: Connection, change: SessionChange) -> None:

@@ -68,7 +68,8 @@ class TakeoverStore:
             rows = await connection.fetch(
                 """
                 SELECT project, session_id, workspace_id FROM session.sessions AS session
-                WHERE operation = 'CLOSE' AND operation_time + $1::interval <= clock_timestamp()
+                WHERE operation IN ('CLOSE', 'DELETE') AND state <> 'DELETED'
+                  AND operation_time + $1::interval <= clock_timestamp()
                   AND NOT EXISTS (
                       SELECT FROM session.turns AS turn
                       WHERE turn.project = session.project AND turn.session_id = session.session_id
@@ -147,7 +148,7 @@ class TakeoverStore:
                 """
                 UPDATE session.sessions AS session
                 SET begin_above = greatest(session.begin_above, $3)
-                WHERE project = $1 AND session_id = $2 AND operation = 'CLOSE'
+                WHERE project = $1 AND session_id = $2 AND operation IN ('CLOSE', 'DELETE')
                   AND NOT EXISTS (
                       SELECT FROM session.turns AS turn
                       WHERE turn.project = $1 AND turn.session_id = $2

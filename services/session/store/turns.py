@@ -24,9 +24,19 @@ class TurnStore:
     async def get(self, project: str, session_id: str, turn_id: str) -> Turn:
         """A turn as it stands. Raises SessionNotFound, TurnNotFound."""
         async with self._database.connection() as connection:
-            found = await find_turn(connection, project, session_id, turn_id)
-        if found is not None and found.state is not TurnState.QUEUED:
-            return found
+            row = await connection.fetchrow(
+                """
+                SELECT turn.* FROM session.turns AS turn
+                JOIN session.sessions AS session USING (project, session_id)
+                WHERE turn.project = $1 AND turn.session_id = $2 AND turn.turn_id = $3
+                  AND turn.state <> 'QUEUED' AND session.state <> 'DELETED'
+                """,
+                project,
+                session_id,
+                turn_id,
+            )
+        if row is not None:
+            return turn_of(row)
         async with snapshot(self._database) as connection:
             await read_session(connection, project, session_id)
             turn = await read_turn(connection, project, session_id, turn_id)

@@ -58,7 +58,8 @@ class ViewStore:
                         LEFT JOIN session.turns AS turn
                             ON turn.project = session.project AND turn.session_id = session.session_id
                             AND turn.state IN ('ADMITTED', 'RUNNING', 'AWAITING_INPUT')
-                        WHERE session.project = $1 AND session.labels @> $2::jsonb
+                        WHERE session.project = $1 AND session.state <> 'DELETED'
+                          AND session.labels @> $2::jsonb
                           AND (session.create_time, session.session_id) < ($3, $4)
                         ORDER BY session.create_time DESC, session.session_id DESC
                         LIMIT $5 + 1

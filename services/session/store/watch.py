@@ -27,6 +27,7 @@ class WatchStore:
                 SELECT project, session_id, head_seq FROM session.sessions
                 JOIN unnest($1::text[], $2::text[]) AS watched (project, session_id)
                   USING (project, session_id)
+                WHERE state <> 'DELETED'
                 """,
                 [key.project for key in keys],
                 [key.session_id for key in keys],

@@ -114,9 +114,10 @@ class Hub:
     async def _look(self) -> float | None:
         await self._to_look.wait(self._poll)
         heads = await self._store.heads(list(self._watched)) if self._watched else {}
-        for key, head_seq in heads.items():
-            for subscription in self._watched.get(key, ()):
-                subscription.grown(head_seq)
+        for key, subscriptions in self._watched.items():
+            for subscription in subscriptions:
+                # One that is not told of may be deleted: its watchers shall see.
+                subscription.grown(heads.get(key, subscription.seen + 1))
         return None
 
     async def _tell(self) -> float | None:

@@ -69,7 +69,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     NOT_FOUND: no such session in the caller's project.
     """
     ERROR_REASON_SESSION_ALREADY_EXISTS: _ErrorReason.ValueType  # 61
-    """ALREADY_EXISTS: the session id is taken."""
+    """ALREADY_EXISTS: the session id is taken, also by a session that was deleted."""
     ERROR_REASON_TURN_NOT_FOUND: _ErrorReason.ValueType  # 62
     """NOT_FOUND: no such turn in the session."""
     ERROR_REASON_TURN_ALREADY_EXISTS: _ErrorReason.ValueType  # 63
@@ -204,7 +204,7 @@ ERROR_REASON_SESSION_NOT_FOUND: ErrorReason.ValueType  # 60
 NOT_FOUND: no such session in the caller's project.
 """
 ERROR_REASON_SESSION_ALREADY_EXISTS: ErrorReason.ValueType  # 61
-"""ALREADY_EXISTS: the session id is taken."""
+"""ALREADY_EXISTS: the session id is taken, also by a session that was deleted."""
 ERROR_REASON_TURN_NOT_FOUND: ErrorReason.ValueType  # 62
 """NOT_FOUND: no such turn in the session."""
 ERROR_REASON_TURN_ALREADY_EXISTS: ErrorReason.ValueType  # 63

@@ -130,6 +130,11 @@ class SessionServiceStub:
                 request_serializer=moorage_dot_session_dot_v1_dot_session__pb2.CloseSessionRequest.SerializeToString,
                 response_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.CloseSessionResponse.FromString,
                 _registered_method=True)
+        self.DeleteSession = channel.unary_unary(
+                '/moorage.session.v1.SessionService/DeleteSession',
+                request_serializer=moorage_dot_session_dot_v1_dot_session__pb2.DeleteSessionRequest.SerializeToString,
+                response_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.DeleteSessionResponse.FromString,
+                _registered_method=True)
         self.ListRecords = channel.unary_unary(
                 '/moorage.session.v1.SessionService/ListRecords',
                 request_serializer=moorage_dot_session_dot_v1_dot_session__pb2.ListRecordsRequest.SerializeToString,
@@ -164,8 +169,8 @@ class SessionServiceServicer:
     def CreateSession(self, request, context):
         """Stores the session and the intent of its workspace. The workspace may still be
         PROVISIONING; the first turn waits for it. With `wait_ready` the call does.
-        ALREADY_EXISTS / SESSION_ALREADY_EXISTS; INVALID_ARGUMENT / PROFILE_UNKNOWN,
-        BINDING_REQUIRED, PATH_OUTSIDE_ROOT; FAILED_PRECONDITION / BINDING_UNRESOLVED,
+        ALREADY_EXISTS / SESSION_ALREADY_EXISTS, also for the id of a deleted session;
+        INVALID_ARGUMENT / PROFILE_UNKNOWN, BINDING_REQUIRED, PATH_OUTSIDE_ROOT; FAILED_PRECONDITION / BINDING_UNRESOLVED,
         PROVIDER_UNAVAILABLE, NETWORK_REQUIRED with profile and network; RESOURCE_EXHAUSTED /
         QUOTA_EXCEEDED. Whatever fails before the session is stored leaves no workspace behind.
         """
@@ -313,6 +318,21 @@ class SessionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteSession(self, request, context):
+        """Deletes a session, from any state: everything that CloseSession does (a close under way
+        goes over into it), then the session is gone with its turns, records, interactions,
+        commands and request ids. From that moment on every call about it is NOT_FOUND /
+        SESSION_NOT_FOUND, also of a holder and of those who watch it; only its id is kept, for
+        which CreateSession answers ALREADY_EXISTS for ever. Its workspace is removed unless it is
+        PINNED; files that the caller supplied stay. Returns once the wish is stored; with
+        `wait` when nothing of the session is left, or at the call's deadline. Repeating it with
+        its request_id is OK, also when the session is gone. What is out of reach delays it and is
+        told in the session's `operation`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListRecords(self, request, context):
         """The records after a seq, in order. OUT_OF_RANGE / CURSOR_OUT_OF_RANGE.
         """
@@ -411,6 +431,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.CloseSession,
                     request_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.CloseSessionRequest.FromString,
                     response_serializer=moorage_dot_session_dot_v1_dot_session__pb2.CloseSessionResponse.SerializeToString,
+            ),
+            'DeleteSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSession,
+                    request_deserializer=moorage_dot_session_dot_v1_dot_session__pb2.DeleteSessionRequest.FromString,
+                    response_serializer=moorage_dot_session_dot_v1_dot_session__pb2.DeleteSessionResponse.SerializeToString,
             ),
             'ListRecords': grpc.unary_unary_rpc_method_handler(
                     servicer.ListRecords,
@@ -871,6 +896,33 @@ class SessionService:
             '/moorage.session.v1.SessionService/CloseSession',
             moorage_dot_session_dot_v1_dot_session__pb2.CloseSessionRequest.SerializeToString,
             moorage_dot_session_dot_v1_dot_session__pb2.CloseSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.session.v1.SessionService/DeleteSession',
+            moorage_dot_session_dot_v1_dot_session__pb2.DeleteSessionRequest.SerializeToString,
+            moorage_dot_session_dot_v1_dot_session__pb2.DeleteSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -52,8 +52,8 @@ class SessionServiceStub:
     CreateSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.CreateSessionRequest, _session_pb2.CreateSessionResponse]
     """Stores the session and the intent of its workspace. The workspace may still be
     PROVISIONING; the first turn waits for it. With `wait_ready` the call does.
-    ALREADY_EXISTS / SESSION_ALREADY_EXISTS; INVALID_ARGUMENT / PROFILE_UNKNOWN,
-    BINDING_REQUIRED, PATH_OUTSIDE_ROOT; FAILED_PRECONDITION / BINDING_UNRESOLVED,
+    ALREADY_EXISTS / SESSION_ALREADY_EXISTS, also for the id of a deleted session;
+    INVALID_ARGUMENT / PROFILE_UNKNOWN, BINDING_REQUIRED, PATH_OUTSIDE_ROOT; FAILED_PRECONDITION / BINDING_UNRESOLVED,
     PROVIDER_UNAVAILABLE, NETWORK_REQUIRED with profile and network; RESOURCE_EXHAUSTED /
     QUOTA_EXCEEDED. Whatever fails before the session is stored leaves no workspace behind.
     """
@@ -130,6 +130,17 @@ class SessionServiceStub:
     (FAILED_PRECONDITION / SESSION_CLOSED); the transcript stays. What is out of reach
     delays it and is told in the session's `operation`.
     """
+    DeleteSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.DeleteSessionRequest, _session_pb2.DeleteSessionResponse]
+    """Deletes a session, from any state: everything that CloseSession does (a close under way
+    goes over into it), then the session is gone with its turns, records, interactions,
+    commands and request ids. From that moment on every call about it is NOT_FOUND /
+    SESSION_NOT_FOUND, also of a holder and of those who watch it; only its id is kept, for
+    which CreateSession answers ALREADY_EXISTS for ever. Its workspace is removed unless it is
+    PINNED; files that the caller supplied stay. Returns once the wish is stored; with
+    `wait` when nothing of the session is left, or at the call's deadline. Repeating it with
+    its request_id is OK, also when the session is gone. What is out of reach delays it and is
+    told in the session's `operation`.
+    """
     ListRecords: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListRecordsRequest, _session_pb2.ListRecordsResponse]
     """The records after a seq, in order. OUT_OF_RANGE / CURSOR_OUT_OF_RANGE."""
     WatchSession: _grpc.UnaryStreamMultiCallable[_session_pb2.WatchSessionRequest, _session_pb2.WatchSessionResponse]
@@ -162,8 +173,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     CreateSession: _aio.UnaryUnaryMultiCallable[_session_pb2.CreateSessionRequest, _session_pb2.CreateSessionResponse]  # type: ignore[assignment]
     """Stores the session and the intent of its workspace. The workspace may still be
     PROVISIONING; the first turn waits for it. With `wait_ready` the call does.
-    ALREADY_EXISTS / SESSION_ALREADY_EXISTS; INVALID_ARGUMENT / PROFILE_UNKNOWN,
-    BINDING_REQUIRED, PATH_OUTSIDE_ROOT; FAILED_PRECONDITION / BINDING_UNRESOLVED,
+    ALREADY_EXISTS / SESSION_ALREADY_EXISTS, also for the id of a deleted session;
+    INVALID_ARGUMENT / PROFILE_UNKNOWN, BINDING_REQUIRED, PATH_OUTSIDE_ROOT; FAILED_PRECONDITION / BINDING_UNRESOLVED,
     PROVIDER_UNAVAILABLE, NETWORK_REQUIRED with profile and network; RESOURCE_EXHAUSTED /
     QUOTA_EXCEEDED. Whatever fails before the session is stored leaves no workspace behind.
     """
@@ -240,6 +251,17 @@ class SessionServiceAsyncStub(SessionServiceStub):
     (FAILED_PRECONDITION / SESSION_CLOSED); the transcript stays. What is out of reach
     delays it and is told in the session's `operation`.
     """
+    DeleteSession: _aio.UnaryUnaryMultiCallable[_session_pb2.DeleteSessionRequest, _session_pb2.DeleteSessionResponse]  # type: ignore[assignment]
+    """Deletes a session, from any state: everything that CloseSession does (a close under way
+    goes over into it), then the session is gone with its turns, records, interactions,
+    commands and request ids. From that moment on every call about it is NOT_FOUND /
+    SESSION_NOT_FOUND, also of a holder and of those who watch it; only its id is kept, for
+    which CreateSession answers ALREADY_EXISTS for ever. Its workspace is removed unless it is
+    PINNED; files that the caller supplied stay. Returns once the wish is stored; with
+    `wait` when nothing of the session is left, or at the call's deadline. Repeating it with
+    its request_id is OK, also when the session is gone. What is out of reach delays it and is
+    told in the session's `operation`.
+    """
     ListRecords: _aio.UnaryUnaryMultiCallable[_session_pb2.ListRecordsRequest, _session_pb2.ListRecordsResponse]  # type: ignore[assignment]
     """The records after a seq, in order. OUT_OF_RANGE / CURSOR_OUT_OF_RANGE."""
     WatchSession: _aio.UnaryStreamMultiCallable[_session_pb2.WatchSessionRequest, _session_pb2.WatchSessionResponse]  # type: ignore[assignment]
@@ -275,8 +297,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_pb2.CreateSessionResponse, _abc.Awaitable[_session_pb2.CreateSessionResponse]]:
         """Stores the session and the intent of its workspace. The workspace may still be
         PROVISIONING; the first turn waits for it. With `wait_ready` the call does.
-        ALREADY_EXISTS / SESSION_ALREADY_EXISTS; INVALID_ARGUMENT / PROFILE_UNKNOWN,
-        BINDING_REQUIRED, PATH_OUTSIDE_ROOT; FAILED_PRECONDITION / BINDING_UNRESOLVED,
+        ALREADY_EXISTS / SESSION_ALREADY_EXISTS, also for the id of a deleted session;
+        INVALID_ARGUMENT / PROFILE_UNKNOWN, BINDING_REQUIRED, PATH_OUTSIDE_ROOT; FAILED_PRECONDITION / BINDING_UNRESOLVED,
         PROVIDER_UNAVAILABLE, NETWORK_REQUIRED with profile and network; RESOURCE_EXHAUSTED /
         QUOTA_EXCEEDED. Whatever fails before the session is stored leaves no workspace behind.
         """
@@ -442,6 +464,23 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         call's deadline. Repeating it is OK. Nothing is admitted or begun from then on
         (FAILED_PRECONDITION / SESSION_CLOSED); the transcript stays. What is out of reach
         delays it and is told in the session's `operation`.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteSession(
+        self,
+        request: _session_pb2.DeleteSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.DeleteSessionResponse, _abc.Awaitable[_session_pb2.DeleteSessionResponse]]:
+        """Deletes a session, from any state: everything that CloseSession does (a close under way
+        goes over into it), then the session is gone with its turns, records, interactions,
+        commands and request ids. From that moment on every call about it is NOT_FOUND /
+        SESSION_NOT_FOUND, also of a holder and of those who watch it; only its id is kept, for
+        which CreateSession answers ALREADY_EXISTS for ever. Its workspace is removed unless it is
+        PINNED; files that the caller supplied stay. Returns once the wish is stored; with
+        `wait` when nothing of the session is left, or at the call's deadline. Repeating it with
+        its request_id is OK, also when the session is gone. What is out of reach delays it and is
+        told in the session's `operation`.
         """
 
     @_abc_1.abstractmethod
