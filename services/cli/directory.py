@@ -16,6 +16,8 @@ from services.common.status import from_rpc_error
 
 LABEL = "moorage.directory"
 _REUSED = "REQUEST_ID_REUSED"
+# What an earlier call with the same request id made was deleted since.
+_GONE = "SESSION_NOT_FOUND"
 
 
 class NoSession(CommandFailed):
@@ -46,23 +48,28 @@ async def session_of(
     if found := await _newest(connection, directory):
         return found
     key = directory_key(directory)
-    closed = await _closed(connection, directory)
+    before = await _closed(connection, directory)
     request = session_pb2.CreateSessionRequest(
         agent=agent,
         approval_policy=approval_policy,
         labels={LABEL: key},
         binding=binding_pb2.Binding(local=binding_pb2.LocalBinding(directory=str(directory))),
-        # After the one that was closed last; two who ask at once make one.
-        request_id=f"directory-{key}-{closed}",
     )
-    try:
-        created = await connection.sessions.CreateSession(request, metadata=connection.metadata)
-    except grpc.aio.AioRpcError as error:
-        if from_rpc_error(error).reason_name == _REUSED:
-            # Somebody was quicker, with another profile or policy.
-            return await find_session(connection, directory)
-        raise
-    return created.session
+    while True:
+        # After the one that was closed or deleted last; two who ask at once make one.
+        request.request_id = f"directory-{key}-{before}"
+        try:
+            created = await connection.sessions.CreateSession(request, metadata=connection.metadata)
+        except grpc.aio.AioRpcError as error:
+            refusal = from_rpc_error(error)
+            if refusal.reason_name == _REUSED:
+                # Somebody was quicker, with another profile or policy.
+                return await find_session(connection, directory)
+            if refusal.reason_name != _GONE:
+                raise
+            before = refusal.metadata["session_id"]
+        else:
+            return created.session
 
 
 async def _newest(connection: Connection, directory: Path) -> session_pb2.Session | None:

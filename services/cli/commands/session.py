@@ -14,6 +14,7 @@ from moorage.session.v1 import session_pb2
 from services.cli import facts
 from services.cli.agents import AgentOptionOption, McpOption, ModelOption, ModeOption, agent_of
 from services.cli.app import Context, JsonOption, call
+from services.cli.commands import deletion
 from services.cli.connection import Connection
 from services.cli.directory import find_session
 from services.cli.exits import Exit
@@ -28,6 +29,7 @@ _CLOSE_TIMEOUT = 120.0
 
 
 app = typer.Typer(no_args_is_help=True, help="Sessions.")
+app.command("delete")(deletion.delete)
 
 
 @app.command()
