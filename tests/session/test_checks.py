@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from moorage.common.v1 import content_pb2, record_pb2, turn_pb2
+from moorage.common.v1 import content_pb2, provision_pb2, record_pb2, turn_pb2
 from moorage.session.v1 import session_pb2
 
 from services.common.errors import InvalidArgument
@@ -130,6 +130,25 @@ def test_what_no_check_has_seen_is_not_stored() -> None:
     agent = session_pb2.AgentSpec.FromString(NEWER)
     wish = check_wish("default", session_pb2.CreateSessionRequest(agent=agent), "demo")
     assert wish.agent == session_pb2.AgentSpec(profile="demo").SerializeToString()
+
+
+def test_a_workspace_is_asked_for_as_the_client_did() -> None:
+    spec = provision_pb2.ProvisionSpec(
+        provider="docker",
+        image="busybox",
+        network=provision_pb2.NETWORK_POLICY_BRIDGE,
+        limits=provision_pb2.ResourceLimits(cpus=0.5, memory_bytes=1 << 20, pids=10),
+        source=provision_pb2.WorkspaceSource(git=provision_pb2.GitSource(url="https://a/b", ref="main")),
+        setup=provision_pb2.SetupCommand(command=["make"], timeout=Duration(seconds=9)),
+        ttl=Duration(seconds=60),
+        idle_ttl=Duration(seconds=30),
+    )
+    newer = provision_pb2.ProvisionSpec.FromString(NEWER + spec.SerializeToString())
+    wish = check_wish("default", session_pb2.CreateSessionRequest(session_id="s1", provision=newer), "demo")
+    asked = wish.provisioning("ws1")
+    assert (asked.project, asked.session_id, asked.workspace_id) == ("default", "s1", "ws1")
+    assert asked.provision.SerializeToString() == spec.SerializeToString()
+    assert wish.network == provision_pb2.NETWORK_POLICY_BRIDGE
 
 
 def test_the_largest_labels_are_taken() -> None:

@@ -110,6 +110,12 @@ BAD_INPUT: list[tuple[str, dict[str, object]]] = [
     ("binding.local.directory", {"binding": local("")}),
     ("binding.local.directory", {"binding": local("relative")}),
     ("provision.provider", {"provision": provision_pb2.ProvisionSpec(provider="no name")}),
+    ("provision.image", {"provision": provision_pb2.ProvisionSpec(image="busybox")}),
+    (
+        "provision.network",
+        {"provision": provision_pb2.ProvisionSpec(network=provision_pb2.NETWORK_POLICY_NONE)},
+    ),
+    ("retention_ttl", {"retention": session_pb2.RETENTION_POLICY_TTL}),
 ]
 
 
@@ -207,6 +213,33 @@ async def test_a_profile_that_no_runner_offers_is_unknown(client: Client, places
     assert refusal.value.metadata["profiles"] == "coder, demo, tester"
     assert await counts(places.database_url) == before
     assert (await client.create(agent=session_pb2.AgentSpec(profile="tester"))).agent.profile == "tester"
+
+
+NONE = provision_pb2.ProvisionSpec(provider="docker", network=provision_pb2.NETWORK_POLICY_NONE)
+
+
+async def test_an_agent_that_needs_a_network_is_refused_without_one(client: Client, places: Places) -> None:
+    labels = {"capacity": "4", "profiles": "demo,coder", "networked": "coder"}
+    await register_runner(places.owner_address, "elsewhere", pool="gpu", **labels)
+    # Nobody of the pool says that it does; this machine has no such provider.
+    with pytest.raises(FailedPrecondition) as refusal:
+        await client.create(agent=session_pb2.AgentSpec(profile="coder"), provision=NONE)
+    assert refusal.value.reason == ErrorReason.ERROR_REASON_PROVIDER_UNAVAILABLE
+    await register_runner(places.owner_address, "one", pool="default", **labels)
+    with pytest.raises(FailedPrecondition) as refusal:
+        await client.create(agent=session_pb2.AgentSpec(profile="coder"), provision=NONE)
+    assert refusal.value.reason == ErrorReason.ERROR_REASON_NETWORK_REQUIRED
+    assert refusal.value.metadata == {"field": "provision.network", "profile": "coder", "network": "NONE"}
+    assert "coder need a network, and that of the workspace is NONE" in str(refusal.value)
+    assert await workspaces(places.database_url) == {}
+    # On the machine itself there is one, and the demo agent needs none.
+    made = await client.create(
+        agent=session_pb2.AgentSpec(profile="coder"), provision=provision_pb2.ProvisionSpec()
+    )
+    assert made.workspace.provider in ("", "local")
+    with pytest.raises(FailedPrecondition) as refusal:
+        await client.create(provision=NONE)
+    assert refusal.value.reason == ErrorReason.ERROR_REASON_PROVIDER_UNAVAILABLE
 
 
 async def test_a_repeated_call_finds_the_session_as_it_is_now(client: Client, places: Places) -> None:

@@ -21,7 +21,7 @@ from services.common.errors import AlreadyExists, DependencyUnavailable, Moorage
 from services.session.clients import Leases, Workspaces
 from services.session.creation import Creation
 from services.session.requests import RequestKey, key_of
-from services.session.sessions import NewSession, Session
+from services.session.sessions import CreationOverdue, NewSession, Session
 from services.session.store.sessions import SessionStore
 from services.session.wishes import SessionWish, check_wish
 from tests.conditions import eventually
@@ -216,6 +216,19 @@ async def test_a_workspace_stays_when_nobody_can_tell_whether_its_session_does(
         await creation(places, channels, DatabaseGone(database)).create(*wish_and_key())
     assert await kept(places) == await of_sessions(places)
     assert len(await kept(places)) == 1
+
+
+async def test_a_session_that_comes_too_late_is_not_stored_and_its_workspace_goes(
+    places: Places, channels: Channels, database: Database
+) -> None:
+    with pytest.raises(CreationOverdue):
+        await creation(places, channels, SessionStore(database), window=0.0).create(*wish_and_key())
+    assert await kept(places) == set()
+    tables = await counts(places.database_url)
+    assert (tables["sessions"], tables["request_ids"]) == (0, 0)
+    # The call can be repeated.
+    session = await creation(places, channels, SessionStore(database)).create(*wish_and_key())
+    assert await kept(places) == {session.workspace_id}
 
 
 async def test_whoever_loses_the_race_for_an_id_removes_only_its_own_workspace(
