@@ -14,6 +14,7 @@ from services.cli.commands import (
     demo,
     diff,
     doctor,
+    garbage,
     history,
     migrate,
     operate,
@@ -84,6 +85,7 @@ app.add_typer(session.app, name="session")
 app.add_typer(history.turn_app, name="turn")
 app.add_typer(history.command_app, name="command")
 app.add_typer(operate.lease_app, name="lease")
+operate.workspace_app.command("gc")(garbage.collect)
 app.add_typer(operate.workspace_app, name="workspace")
 app.add_typer(runner.runner_app, name="runner")
 app.command()(doctor.doctor)

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
@@ -89,6 +89,11 @@ class Client:
         self.channel = channel
         self.stub: WorkspaceServiceAsyncStub = WorkspaceServiceStub(channel)
 
+    @classmethod
+    def at(cls, endpoint: str) -> Self:
+        """A client of whoever serves there."""
+        return cls(open_channel(endpoint))
+
     async def provision(
         self, workspace_id: str = "w1", *, session_id: str = SESSION, project: str = PROJECT, **source: Any
     ) -> workspace_pb2.ProvisionWorkspaceResponse:
@@ -149,6 +154,11 @@ class Client:
             grant=grant, project=project, workspace_id=workspace_id, keep_exec_id=keep
         )
         return await told(self.stub.ClaimWorkspace(request, timeout=timeout))
+
+    async def collect(self, **request: Any) -> workspace_pb2.CollectGarbageResponse:
+        """One pass of the collector."""
+        message = workspace_pb2.CollectGarbageRequest(**request)
+        return await told(self.stub.CollectGarbage(message, timeout=PATIENCE))
 
     def exec(self, grant: Grant | None, *command: str, workspace_id: str = "w1", **start: Any) -> Streaming:
         """A command's stream, to be entered."""

@@ -44,7 +44,13 @@ class Sweep:
         self, provider: Provider, gauges: Gauges, *, dry_run: bool
     ) -> AsyncGenerator[Garbage, None]:
         """What is wrong, put right as it is given unless it is a dry run. Raises Unasked."""
-        found = await self._survey(provider)
+        try:
+            found = await self._survey(provider)
+        except Unasked:
+            if provider.enabled or await self.collecting.has_any(provider.name):
+                raise
+            # Nobody uses it here.
+            return
         gauges.surveyed(provider.name, found)
         await failpoint("workspace.collect.after_survey")
         async for garbage in self._orphans(provider, found, dry_run=dry_run):
@@ -67,18 +73,23 @@ class Sweep:
         for each in found:
             if cause := cause_to_remove(each, standings.get(each.key)):
                 garbage = _garbage(GarbageKind.ORPHAN, provider, each, each.resource, cause)
-                yield garbage if dry_run else await self._discard(provider, each, garbage)
+                if dry_run:
+                    yield garbage
+                elif tried := await self._discard(provider, each, garbage):
+                    yield tried
 
-    async def _discard(self, provider: Provider, found: Found, garbage: Garbage) -> Garbage:
+    async def _discard(self, provider: Provider, found: Found, garbage: Garbage) -> Garbage | None:
+        """None when somebody has removed it meanwhile."""
         root = found.resource if found.thing is Thing.DIRECTORY else ""
         await self.collecting.forbid(found.key, provider.name, root)
         self.instance.require()
         try:
-            await provider.discard(found, self.instance.marker.deployment, self.instance.instance_id)
+            deployment, instance_id = self.instance.marker.deployment, self.instance.instance_id
+            was_there = await provider.discard(found, deployment, instance_id)
         except (Unasked, OSError) as error:
             _log.warning("an orphan is still there", resource=found.resource, error=str(error))
             return garbage
-        return replace(garbage, done=True)
+        return replace(garbage, done=True) if was_there else None
 
     async def _ghosts(
         self, provider: Provider, found: Sequence[Found], *, dry_run: bool

@@ -33,8 +33,8 @@ def make(workspace: Workspace, deployment: str) -> None:
             directories.make(root.name, project)
 
 
-def remove(root: str, label: Label, give_up: Callable[[], bool]) -> None:
-    """Remove a directory that has this label, and then the label; nothing is fine.
+def remove(root: str, label: Label, give_up: Callable[[], bool]) -> bool:
+    """Remove a directory that has this label, and then the label; whether there was such a label.
 
     What has no such label was not made by us, and stays. InterruptedError when told to give up.
     """
@@ -46,12 +46,13 @@ def remove(root: str, label: Label, give_up: Callable[[], bool]) -> None:
         ):
             if not label.is_ours(project):
                 _log.info("nothing of ours to remove", root=root)
-                return
+                return False
             directories.refuse_mounts(root)
             directories.remove_tree(path.name, project, give_up)
             label.remove(project)
     except FileNotFoundError:
-        return
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

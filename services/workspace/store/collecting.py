@@ -57,6 +57,21 @@ class CollectingStore:
                 self._instance_id,
             )
 
+    async def has_any(self, provider: str) -> bool:
+        """Whether there is a workspace of a provider that is not deleted."""
+        async with self._database.connection() as connection:
+            found = await connection.fetchval(
+                """
+                SELECT EXISTS (
+                    SELECT FROM workspace.workspaces
+                    WHERE instance_id = $1 AND provider = $2 AND state <> 'DELETED'
+                )
+                """,
+                self._instance_id,
+                provider,
+            )
+        return bool(found)
+
     async def made(self, provider: str) -> Sequence[Workspace]:
         """Those of a provider that are READY and not supplied."""
         async with self._database.connection() as connection:

@@ -1,0 +1,206 @@
+"""Workspaces whose session was never stored (W2)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from moorage.common.v1.errors_pb2 import ErrorReason
+from moorage.session.v1 import session_pb2
+from moorage.session.v1.session_pb2_grpc import (
+    SessionServiceServicer,
+    add_SessionServiceServicer_to_server,
+)
+from moorage.workspace.v1 import workspace_pb2
+
+from services.common.database import Database
+from services.common.errors import NotFound, Unavailable
+from services.common.project import PROJECT_KEY
+from services.common.status import to_status
+from services.workspace.store.claims import ClaimStore
+from tests.databases import execute, fetch_value
+from tests.workspace.garbage import told
+from tests.workspace.instances import Client, Holder, Machine, running
+
+READY = workspace_pb2.WORKSPACE_STATE_READY
+DELETED = workspace_pb2.WORKSPACE_STATE_DELETED
+
+
+class _NotStored(NotFound):
+    """session {session_id} does not exist"""
+
+    reason = ErrorReason.ERROR_REASON_SESSION_NOT_FOUND
+
+
+class _Away(Unavailable):
+    """not now"""
+
+    reason = ErrorReason.ERROR_REASON_DEPENDENCY_UNAVAILABLE
+
+
+class Sessions(SessionServiceServicer):
+    """A session service that says which workspace its sessions have, by project and session."""
+
+    def __init__(self) -> None:
+        self.stored: dict[tuple[str, str], str] = {}
+        self.asked: list[tuple[str, str]] = []
+        self.away = False
+
+    async def GetSession(
+        self, request: session_pb2.GetSessionRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> session_pb2.GetSessionResponse:
+        metadata = dict(context.invocation_metadata() or ())
+        key = (str(metadata[PROJECT_KEY]), request.session_id)
+        self.asked.append(key)
+        if self.away:
+            await context.abort_with_status(to_status(_Away()))
+        if key not in self.stored:
+            await context.abort_with_status(to_status(_NotStored(session_id=request.session_id)))
+        answer = session_pb2.GetSessionResponse()
+        answer.session.workspace.workspace_id = self.stored[key]
+        return answer
+
+
+@contextlib.asynccontextmanager
+async def _serving(sessions: Sessions) -> AsyncIterator[str]:
+    server = grpc.aio.server()
+    add_SessionServiceServicer_to_server(sessions, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(0)
+
+
+@pytest.fixture
+def sessions() -> Sessions:
+    # The published servicers are abstract, and this one answers one question only.
+    kind: Any = Sessions
+    made: Sessions = kind()
+    return made
+
+
+@pytest.fixture
+async def asking(machine: Machine, sessions: Sessions) -> AsyncIterator[Client]:
+    """A client of an instance that asks these sessions."""
+    async with (
+        _serving(sessions) as address,
+        running(machine, session_address=address) as (client, _),
+    ):
+        yield client
+
+
+async def _pass_time(machine: Machine) -> None:
+    await execute(
+        machine.database_url,
+        "UPDATE workspace.workspaces SET created_at = created_at - interval '11 minutes'",
+    )
+
+
+async def test_a_workspace_whose_session_was_never_stored_is_removed(
+    asking: Client, sessions: Sessions, machine: Machine
+) -> None:
+    root = Path((await asking.make(project="p")).root)
+    assert not (await asking.collect()).garbage, "it may be stored yet"
+    await _pass_time(machine)
+    dry = await asking.collect(dry_run=True)
+    assert told(dry) == [("unclaimed", "w1", False)]
+    assert dry.garbage[0].cause == "session s1 is not stored"
+    assert (await asking.get(project="p")).state == READY
+    assert told(await asking.collect()) == [("unclaimed", "w1", True)]
+    assert (await asking.settled(project="p")).state == DELETED
+    assert not root.exists()
+    assert set(sessions.asked) == {("p", "s1")}
+
+
+async def test_a_session_that_has_another_workspace_does_not_need_it(
+    asking: Client, sessions: Sessions, machine: Machine
+) -> None:
+    await asking.make("w1")
+    sessions.stored["default", "s1"] = "w2"
+    await _pass_time(machine)
+    assert told(await asking.collect()) == [("unclaimed", "w1", True)]
+
+
+async def test_one_whose_session_is_stored_is_asked_about_once(
+    asking: Client, sessions: Sessions, machine: Machine
+) -> None:
+    await asking.make()
+    sessions.stored["default", "s1"] = "w1"
+    for _ in range(3):
+        assert not (await asking.collect()).garbage
+    assert len(sessions.asked) == 1
+    # Its end is not the collector's business.
+    sessions.stored.clear()
+    await _pass_time(machine)
+    assert not (await asking.collect()).garbage
+    assert (await asking.get()).state == READY
+
+
+async def test_nothing_is_concluded_from_silence(
+    asking: Client, sessions: Sessions, machine: Machine
+) -> None:
+    await asking.make()
+    await _pass_time(machine)
+    sessions.away = True
+    assert not (await asking.collect()).garbage
+    assert len(sessions.asked) == 1
+    sessions.away = False
+    assert told(await asking.collect()) == [("unclaimed", "w1", True)]
+
+
+async def test_without_anybody_to_ask_it_is_kept(client: Client, machine: Machine) -> None:
+    await client.make()
+    await _pass_time(machine)
+    assert not (await client.collect()).garbage
+
+
+async def test_who_showed_a_grant_has_claimed_it(
+    asking: Client, sessions: Sessions, machine: Machine, holder: Holder
+) -> None:
+    await asking.make()
+    await asking.claim(await holder.acquire())
+    await _pass_time(machine)
+    assert not (await asking.collect()).garbage
+    assert sessions.asked == []
+
+
+async def test_a_supplied_directory_stays_where_it_is(
+    asking: Client, sessions: Sessions, machine: Machine
+) -> None:
+    supplied = machine.supplied()
+    await asking.adopt(supplied)
+    await _pass_time(machine)
+    assert told(await asking.collect()) == [("unclaimed", "w1", True)]
+    assert (await asking.settled()).state == DELETED
+    assert supplied.is_dir()
+
+
+async def test_a_claim_that_comes_after_the_answer_wins(
+    asking: Client, machine: Machine, holder: Holder, database: Database
+) -> None:
+    await asking.make()
+    await _pass_time(machine)
+    store = ClaimStore(database, machine.instance_id, 600)
+    [late] = await store.unclaimed("local", 10)
+    assert late.late
+    await asking.claim(await holder.acquire())
+    assert not await store.abandon(late.workspace, "too late")
+    assert (await asking.get()).state == READY
+
+
+async def test_one_that_is_young_is_not_abandoned_whatever_was_read(
+    asking: Client, machine: Machine, database: Database
+) -> None:
+    await asking.make()
+    store = ClaimStore(database, machine.instance_id, 600)
+    [young] = await store.unclaimed("local", 10)
+    assert not young.late
+    assert not await store.abandon(young.workspace, "too early")
+    claimed = await fetch_value(machine.database_url, "SELECT claimed_at FROM workspace.workspaces")
+    assert claimed is None
