@@ -67,6 +67,10 @@ engine: ## start a Docker engine for the tests where none runs; needs root, and 
 engine-stop: ## end the engine that `make engine` started, with all that is in it
 	@sh tools/engine.sh stop
 
+.PHONY: helper
+helper: setup ## build the helper of execs in containers, where its source has changed
+	@$(BIN)/python tools/helper.py
+
 .PHONY: lock
 lock: setup ## resolve pyproject.toml into requirements.lock; ARGS=--upgrade for newer versions
 	@$(BIN)/python tools/lock.py $(ARGS)

@@ -1,7 +1,7 @@
-"""Resolve pyproject.toml into two locks with hashes, for every platform and Python 3.11 to 3.14.
+"""Resolve pyproject.toml into locks with hashes, for every platform and Python 3.11 to 3.14.
 
 requirements.lock is what .venv holds. deploy/requirements.lock is the part of it, in the same versions, that the
-services need. Pins already in the lock are kept where they still fit; arguments go to uv (`--upgrade`,
+services need. tools/helper.lock is the compiler of `make helper`. Pins already in the lock are kept where they still fit; arguments go to uv (`--upgrade`,
 `--upgrade-package NAME`).
 """
 
@@ -15,7 +15,6 @@ COMPILE = (
     *(
         "pip",
         "compile",
-        "pyproject.toml",
         "--quiet",
         "--generate-hashes",
         "--universal",
@@ -24,8 +23,10 @@ COMPILE = (
     ),
     *("--no-header", "--no-emit-find-links", "--no-emit-index-url"),
 )
-EVERYTHING = ("--output-file", "requirements.lock", "--extra", "embedded", "--group", "dev")
-SERVICES = ("--output-file", "deploy/requirements.lock", "--constraint", "requirements.lock")
+PROJECT = "pyproject.toml"
+EVERYTHING = (PROJECT, "--output-file", "requirements.lock", "--extra", "embedded", "--group", "dev")
+SERVICES = (PROJECT, "--output-file", "deploy/requirements.lock", "--constraint", "requirements.lock")
+HELPER = ("--group", f"{PROJECT}:helper", "--output-file", "tools/helper.lock")
 
 
 def main() -> int:
@@ -35,7 +36,7 @@ def main() -> int:
         install = [sys.executable, pip, "--quiet", "install", "--target", directory, "--group", "lock"]
         subprocess.run(install, cwd=ROOT, check=True)
         uv = [str(Path(directory) / "bin" / "uv"), *COMPILE, "--python", sys.executable]
-        for part in ([*EVERYTHING, *sys.argv[1:]], SERVICES):
+        for part in ([*EVERYTHING, *sys.argv[1:]], SERVICES, HELPER):
             if status := subprocess.run([*uv, *part], check=False, cwd=ROOT).returncode:
                 return status
     return 0

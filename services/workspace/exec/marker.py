@@ -38,7 +38,12 @@ class Marker:
 
     def environment(self) -> dict[str, str]:
         """The variable to give to the processes."""
-        return {VARIABLE: f"{self.deployment}/{self.instance}/{self.start}/{self.exec_id}"}
+        return {VARIABLE: self.text}
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return f"{self.deployment}/{self.instance}/{self.start}/{self.exec_id}"
 
     @classmethod
     def read(cls, environ: bytes) -> Self | None:

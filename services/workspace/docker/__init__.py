@@ -1,0 +1,1 @@
+"""Provider `docker`: workspaces in containers."""

@@ -1,0 +1,1 @@
+"""Execs in containers: the helper inside, and the instance's side of it."""

@@ -1,0 +1,74 @@
+"""Making sure that an exec is dead whose helper is not heard of any more (F6)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from signal import SIGKILL
+from typing import TYPE_CHECKING, Any, Final
+
+import docker
+from docker.errors import APIError, NotFound
+
+from services.common.logs import get_logger
+from services.workspace.docker.exec.helper import HELPER_PATH
+from services.workspace.exec.process import Outcome, PlaceLost
+
+if TYPE_CHECKING:
+    from services.workspace.docker.exec.helpers import Engine
+
+_PAUSE: Final = 0.25
+# After the time that a helper was told it kills its command; one that was stopped is killed
+# by the container's first process, which looks each second at who is late by one.
+_GRACE: Final = 3.0
+
+_log: Final = get_logger(__name__)
+
+
+async def until_dead(engine: Engine, container_id: str, name: str, told: float) -> Outcome | None:
+    """Return when no process of the helper `name` lives: how it ended, if that can be told. PlaceLost.
+
+    It is killed through the engine. Without an answer it is dead all the same some time after
+    what it was `told`, in seconds of the boot clock.
+    """
+    while True:
+        try:
+            outcome = await engine.call(lambda client: _place_of(client, container_id))
+            if outcome is not None or await engine.call(lambda client: _end(client, container_id, name)):
+                return outcome
+        except PlaceLost:
+            raise
+        except Exception as error:  # noqa: BLE001 (whatever it is, the engine has not said that it is dead)
+            _log.warning("the end of an exec is not confirmed", container=container_id, error=str(error))
+            if time.clock_gettime(time.CLOCK_BOOTTIME) > told + _GRACE:
+                return None
+        await asyncio.sleep(_PAUSE)
+
+
+def _place_of(client: docker.DockerClient, container_id: str) -> Outcome | None:
+    """None while the container runs. PlaceLost, unless it ended for want of memory."""
+    api: Any = client.api
+    try:
+        state = api.inspect_container(container_id)["State"]
+    except NotFound:
+        raise PlaceLost("its container is gone") from None
+    if state["Running"]:
+        return None
+    if state["OOMKilled"]:
+        return Outcome(None, SIGKILL, killed=False, out_of_memory=True)
+    raise PlaceLost(f"its container has ended: {state['Error'] or state['Status']}")
+
+
+def _end(client: docker.DockerClient, container_id: str, name: str) -> bool:
+    """Kill it by its name; whether the container says that nothing is left."""
+    api: Any = client.api
+    try:
+        made = api.exec_create(container_id, [HELPER_PATH, "end", name], stdin=False)
+        api.exec_start(made["Id"])
+    except APIError as error:
+        if error.status_code == 409:
+            return False
+        raise
+    found = api.exec_inspect(made["Id"])
+    # While it runs there is no exit code, which is not zero.
+    return not found["Running"] and found["ExitCode"] == 0

@@ -1,0 +1,49 @@
+"""The socket of an engine's exec on its way from a thread to the event loop, never lost in between."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import docker
+
+
+class Handover:
+    """One exec."""
+
+    def __init__(self) -> None:
+        """Nobody has given up."""
+        self._lock = threading.Lock()
+        self._abandoned = False
+        self._socket: socket.socket | None = None
+
+    def open(self, container_id: str, command: Sequence[str], client: docker.DockerClient) -> socket.socket:
+        """Start the command with a connection to its streams. Blocks; errors of the library come through."""
+        api: Any = client.api
+        made = api.exec_create(container_id, list(command), stdin=True, stdout=True, stderr=True, tty=False)
+        if self._abandoned:
+            raise InterruptedError
+        # The library's object closes the connection when it is collected, so a copy is kept.
+        hijacked = api.exec_start(made["Id"], socket=True, tty=False)
+        found = socket.socket(fileno=os.dup(hijacked.fileno()))
+        hijacked.close()
+        found.setblocking(False)
+        return self._hand_over(found)
+
+    def abandon(self) -> None:
+        """Nobody waits any more: what comes, or came, is closed."""
+        with self._lock:
+            self._abandoned = True
+            if self._socket is not None:
+                self._socket.close()
+
+    def _hand_over(self, found: socket.socket) -> socket.socket:
+        with self._lock:
+            self._socket = found
+            if self._abandoned:
+                found.close()
+                raise InterruptedError
+        return found

@@ -1,0 +1,63 @@
+"""The helper: the program that is put into every container, and where it is found.
+
+Its source is in `helper/`; `make helper` builds it for each kind of machine.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+HELPER_PATH: Final = "/.moorage/exec"
+"""Where it is in a container. `HELPER_PATH init` is the container's first process."""
+
+BUILT: Final = Path(__file__).with_name("helper") / "built"
+"""Where it is on this machine, by the kind of machine that it runs on."""
+
+# By what engines and kernels call them.
+_MACHINES: Final = {"amd64": "x86_64", "x86_64": "x86_64", "arm64": "aarch64", "aarch64": "aarch64"}
+
+
+class HelperMissing(Exception):
+    """The helper is not there for this kind of machine; the text says why."""
+
+
+def helper_archive(architecture: str) -> bytes:
+    """What to unpack at a container's root. HelperMissing."""
+    return _archive(_path(architecture))
+
+
+def why_missing(architecture: str) -> str:
+    """Why there is no helper for an engine's kind of machine; empty when there is one."""
+    try:
+        _path(architecture)
+    except HelperMissing as error:
+        return str(error)
+    return ""
+
+
+def _path(architecture: str) -> Path:
+    machine = _MACHINES.get(architecture.lower())
+    if machine is None:
+        raise HelperMissing(f"there is no helper for containers of {architecture} machines")
+    path = BUILT / machine
+    if not path.is_file():
+        raise HelperMissing(f"the helper for containers was not built for {machine}: make helper")
+    return path
+
+
+@cache
+def _archive(path: Path) -> bytes:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        directory = tarfile.TarInfo(HELPER_PATH.lstrip("/").rpartition("/")[0])
+        directory.type, directory.mode = tarfile.DIRTYPE, 0o755
+        tar.addfile(directory)
+        program = tarfile.TarInfo(HELPER_PATH.lstrip("/"))
+        program.mode, program.size = 0o755, path.stat().st_size
+        with path.open("rb") as file:
+            tar.addfile(program, file)
+    return archive.getvalue()

@@ -1,0 +1,23 @@
+/* Other helpers in this container, told apart by the marker in their arguments. */
+#ifndef MOORAGE_OTHERS_H
+#define MOORAGE_OTHERS_H
+
+#include <stdbool.h>
+
+/*
+ * A marker is DEPLOYMENT/INSTANCE/START/EXEC. `others_end` kills the helpers whose marker begins with
+ * `prefix` but not with `spared` (empty: none is spared), and waits until nothing is left of what they
+ * ran: it falls to the container's first process, which kills it. False when that takes too long.
+ */
+bool others_end(const char *prefix, const char *spared);
+
+/* End what earlier starts of the marker's own instance have left. */
+bool others_end_predecessors(const char *marker);
+
+/* A helper shows until when it may live in its name, since nobody in the container can change it. */
+void others_show_until(unsigned long seconds);
+
+/* In the first process: kill helpers that have outlived what they show. */
+void others_end_overdue(unsigned long now);
+
+#endif

@@ -1,0 +1,100 @@
+"""Starts commands in containers through the engine: what the fork server is on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+import docker
+
+from services.common.validation import mint_id
+from services.workspace.docker.exec.connection import Connection
+from services.workspace.docker.exec.ending import until_dead
+from services.workspace.docker.exec.handover import Handover
+from services.workspace.docker.exec.helper import HELPER_PATH
+from services.workspace.docker.exec.process import DockerProcess
+from services.workspace.exec.marker import Marker
+from services.workspace.exec.process import StartFailed
+
+if TYPE_CHECKING:
+    from services.workspace.exec.process import Outcome
+
+T = TypeVar("T")
+
+_READY_TIMEOUT: Final = 15.0
+
+
+class Engine(Protocol):
+    """Where blocking calls of the engine are made, off the event loop."""
+
+    async def call(self, work: Callable[[docker.DockerClient], T]) -> T:
+        """Its result. Errors of the library come through, and it ends when the engine does not answer."""
+        ...
+
+
+class Helpers:
+    """Of one instance. `prepare` comes before anything is started."""
+
+    def __init__(self, engine: Engine, lives_until: Callable[[], float]) -> None:
+        """`lives_until`: the second of the boot clock until which the instance may have processes."""
+        self._engine = engine
+        self._lives_until = lives_until
+        self._marker: Marker | None = None
+
+    def prepare(self, marker: Marker) -> None:
+        """What helpers carry in their arguments; those of earlier starts are killed by the first new one."""
+        self._marker = marker
+
+    async def spawn(
+        self, container_id: str, directory: str, terminal: tuple[int, int] | None
+    ) -> DockerProcess:
+        """A helper in the container that waits for a command. StartFailed, and errors of the engine.
+
+        `directory` is an absolute path in the container, `terminal` is (columns, rows).
+        """
+        if self._marker is None:
+            raise StartFailed("this instance does not serve yet")
+        name = self._marker.of(mint_id("h")).text
+        async with self._connected(container_id, name) as connection:
+            process = DockerProcess(
+                connection,
+                directory,
+                terminal,
+                self._lives_until,
+                partial(self._kill_left, container_id, name),
+            )
+            try:
+                async with asyncio.timeout(_READY_TIMEOUT):
+                    await asyncio.shield(process.ready)
+            except TimeoutError:
+                raise StartFailed("the helper in the container does not answer") from None
+            return process
+
+    @contextlib.asynccontextmanager
+    async def _connected(self, container_id: str, name: str) -> AsyncIterator[Connection]:
+        """Closed when the block is not left in order."""
+        found = await self._open(container_id, [HELPER_PATH, "run", name])
+        connection = Connection()
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, found)
+            yield connection
+        except BaseException:
+            connection.close()
+            found.close()
+            raise
+
+    async def _open(self, container_id: str, command: Sequence[str]) -> socket.socket:
+        handover = Handover()
+        try:
+            return await self._engine.call(partial(handover.open, container_id, command))
+        except BaseException:
+            # A thread that is still at it finds that nobody waits any more.
+            handover.abandon()
+            raise
+
+    async def _kill_left(self, container_id: str, name: str, told: float) -> Outcome | None:
+        return await until_dead(self._engine, container_id, name, told)
