@@ -26,6 +26,11 @@ class WorkspaceSettings(ServiceSettings, DatabaseSettings):
         "127.0.0.1:7802", description="HOST:PORT to serve on; port 0 takes a free one"
     )
     owner_address: str = Field("127.0.0.1:7800", description="gRPC target of owner")
+    session_address: str = Field(
+        "",
+        description="gRPC target of the session service, asked whether workspaces that nobody claimed have "
+        "a session; without it they are kept",
+    )
     instance_id: str = Field(
         "local",
         description="holds the lease instances/ID; different for each instance, the same when it starts again",
@@ -44,6 +49,24 @@ class WorkspaceSettings(ServiceSettings, DatabaseSettings):
     )
     provision_enabled: bool = Field(True, description="make new directories; removal always works")
     provision_timeout: PositiveSeconds = Field(900.0, description="until a workspace that is not made fails")
+    collect_interval: PositiveSeconds = Field(60.0, description="between looks for what should not be there")
+    unclaimed_after: PositiveSeconds = Field(
+        600.0, description="after which a workspace whose session is not stored is removed"
+    )
+    project_quota: int | None = Field(
+        None, description="most workspaces made for one project; without it there is no bound", ge=1
+    )
+    source_hosts: tuple[str, ...] = Field(
+        ("*",),
+        description="globs of HOST or HOST:PORT that git and archives may come from; `*` alone is every host "
+        "whose addresses are all public, others may have any",
+    )
+    source_bytes: int = Field(1 << 30, description="most that a source may be, packed and unpacked", ge=1)
+    source_files: int = Field(200_000, description="most files, directories and links in a source", ge=1)
+    source_memory: int = Field(
+        1 << 30, description="most bytes of memory that fetching a source may take", ge=1 << 26
+    )
+    source_timeout: PositiveSeconds = Field(600.0, description="until a source that is not there fails")
     first_retry: PositiveSeconds = Field(0.2, description="before failed work is tried again; doubles")
     longest_retry: PositiveSeconds = Field(15.0, description="between later tries")
     lease_ttl: float = Field(15.0, description="length of the instance's lease", ge=2, le=3600)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
 from services.common.logs import get_logger
 from services.workspace.instance import Instance
 from services.workspace.providers.registry import Registry
-from services.workspace.store.workspaces import Plan, WorkspaceStore
+from services.workspace.sources.wanted import Directory
+from services.workspace.specs import Spec
+from services.workspace.store.workspaces import Bounds, Plan, WorkspaceStore
 from services.workspace.worker import Worker
 from services.workspace.workspaces import (
     Intent,
@@ -28,14 +31,19 @@ class Provisioning:
     """Stores intents; the worker carries them out."""
 
     def __init__(
-        self, instance: Instance, store: WorkspaceStore, registry: Registry, worker: Worker, timeout: float
+        self,
+        instance: Instance,
+        store: WorkspaceStore,
+        registry: Registry,
+        worker: Worker,
+        bounds: Bounds,
     ) -> None:
-        """`timeout`: seconds that making a workspace may take."""
+        """`bounds` of what is made."""
         self._instance = instance
         self._store = store
         self._registry = registry
         self._worker = worker
-        self._timeout = timedelta(seconds=timeout)
+        self._bounds = bounds
 
     async def provision(self, intent: Intent) -> Workspace:
         """The stored workspace, now or from an earlier call with the same content."""
@@ -48,14 +56,22 @@ class Provisioning:
         return check_same(check_instance(stored, self._instance.instance_id), intent)
 
     def _plan(self, intent: Intent) -> Plan:
-        if intent.source is Source.PROVISION:
-            root = self._registry.enabled(intent.provider).root_of(intent.project, intent.workspace_id)
-            return self._planned(Origin.PROVISIONED, WorkspaceState.PROVISIONING, root)
-        return self._planned(Origin.SUPPLIED, WorkspaceState.READY, self._supplied(intent))
+        here = self._instance.instance_id
+        if intent.asked is None:
+            return Plan(Origin.SUPPLIED, WorkspaceState.READY, self._supplied(intent), here)
+        provider = self._registry.enabled(intent.provider)
+        spec = provider.complete(intent.asked)
+        if isinstance(spec.source, Directory):
+            root = spec.source.path
+        else:
+            root = provider.root_of(intent.project, intent.workspace_id)
+        return Plan(Origin.PROVISIONED, WorkspaceState.PROVISIONING, root, here, spec, self._bounds_of(spec))
 
-    def _planned(self, origin: Origin, state: WorkspaceState, root: str) -> Plan:
-        time = self._timeout if state is WorkspaceState.PROVISIONING else None
-        return Plan(origin, state, root, self._instance.instance_id, time)
+    def _bounds_of(self, spec: Spec) -> Bounds:
+        time = self._bounds.time
+        if time is None or spec.setup is None:
+            return self._bounds
+        return replace(self._bounds, time=time + timedelta(seconds=spec.setup.timeout))
 
     def _supplied(self, intent: Intent) -> str:
         provider = self._registry.get(intent.provider)

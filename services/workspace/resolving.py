@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
+from services.common.errors import DependencyUnavailable
 from services.workspace.bindings import Binding, check_binding
 from services.workspace.exec.process import Process
 from services.workspace.providers.files import Tree
-from services.workspace.providers.registry import Provider, Registry, Unusable, Vanished
+from services.workspace.providers.registry import Provider, Registry, Unasked, Unusable, Vanished
 from services.workspace.store.workspaces import WorkspaceStore
 from services.workspace.workspaces import (
     Origin,
@@ -79,7 +80,9 @@ class Resolver:
             raise
 
     async def _refuse(self, workspace: Workspace, error: Unusable) -> None:
-        """What we made and is gone is LOST; what was supplied may come back."""
+        """What we made and is gone is LOST; what was supplied may come back; of what is not known nothing is said."""
+        if isinstance(error, Unasked):
+            raise DependencyUnavailable(dependency=workspace.provider, cause=str(error)) from error
         if isinstance(error, Vanished) and workspace.origin is Origin.PROVISIONED:
             await self._store.settle(workspace, WorkspaceState.LOST, state_reason=str(error))
             workspace = await self._store.get(workspace.project, workspace.workspace_id)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from moorage.common.v1.errors_pb2 import ErrorReason
 
-from services.common.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from services.common.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+)
+from services.workspace.specs import Spec
 
 
 class WorkspaceState(enum.StrEnum):
@@ -44,7 +51,11 @@ class Source(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What ProvisionWorkspace asks for; `directory` only with a binding, as the caller wrote it."""
+    """What ProvisionWorkspace asks for.
+
+    `directory` is there only with a binding, as the caller wrote it; `asked` only when one is to
+    be made, or not even then, if it was stored before there was anything to ask for.
+    """
 
     project: str
     workspace_id: str
@@ -52,6 +63,7 @@ class Intent:
     source: Source
     provider: str
     directory: str
+    asked: Spec | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +71,8 @@ class Workspace(Intent):
     """A workspace as it is stored.
 
     `endpoint` is that of the instance that carries it, `token` the highest fencing token seen.
+    `use_time` is its last known use, `delete_time` when somebody wants it deleted.
+    `spec` is `asked` with the provider's defaults filled in, `generation` how often it was made anew.
     """
 
     origin: Origin
@@ -69,8 +83,12 @@ class Workspace(Intent):
     endpoint: str
     token: int
     attempts: int
+    spec: Spec | None
+    generation: int
     create_time: datetime
     update_time: datetime
+    use_time: datetime | None = None
+    delete_time: datetime | None = None
 
     @property
     def resource(self) -> str:
@@ -81,7 +99,13 @@ class Workspace(Intent):
     def intent(self) -> Intent:
         """What it was asked for with; a repeated call must ask for the same."""
         return Intent(
-            self.project, self.workspace_id, self.session_id, self.source, self.provider, self.directory
+            self.project,
+            self.workspace_id,
+            self.session_id,
+            self.source,
+            self.provider,
+            self.directory,
+            self.asked,
         )
 
 
@@ -120,6 +144,12 @@ class ProviderUnavailable(FailedPrecondition):
     reason = ErrorReason.ERROR_REASON_PROVIDER_UNAVAILABLE
 
 
+class QuotaExceeded(ResourceExhausted):
+    """project {project} has {quota} workspaces that were made for it, and may not have more"""
+
+    reason = ErrorReason.ERROR_REASON_QUOTA_EXCEEDED
+
+
 class BindingUnresolved(FailedPrecondition):
     """the binding of kind {kind} cannot be resolved: {cause}"""
 
@@ -150,7 +180,7 @@ def outside_root(field: str, directory: str, root: str) -> InvalidArgument:
 
 def check_same(stored: Workspace, intent: Intent) -> Workspace:
     """The stored workspace, if a repeated call may have it."""
-    if stored.intent != intent or stored.state in REMOVED:
+    if stored.intent not in (intent, replace(intent, asked=None)) or stored.state in REMOVED:
         raise WorkspaceAlreadyExists(
             project=stored.project, workspace_id=stored.workspace_id, state=stored.state
         )

@@ -150,6 +150,7 @@ def _workspace(root: Path) -> Workspace:
         source=Source.BINDING,
         provider="local",
         directory=str(root),
+        asked=None,
         origin=Origin.SUPPLIED,
         state=WorkspaceState.READY,
         state_reason="",
@@ -158,6 +159,8 @@ def _workspace(root: Path) -> Workspace:
         endpoint="",
         token=0,
         attempts=0,
+        spec=None,
+        generation=1,
         create_time=now,
         update_time=now,
     )

@@ -8,10 +8,13 @@ from datetime import timedelta
 import pytest
 
 from services.common.database import Database
+from services.workspace.specs import Spec
 from services.workspace.store.work import WorkStore
-from services.workspace.store.workspaces import Plan, WorkspaceStore
+from services.workspace.store.workspaces import Bounds, Plan, WorkspaceStore
 from services.workspace.workspaces import Intent, Origin, Source, Workspace, WorkspaceNotFound, WorkspaceState
 from tests.conditions import eventually
+
+PROVISIONING = WorkspaceState.PROVISIONING
 
 
 @pytest.fixture
@@ -26,8 +29,9 @@ async def work(database: Database) -> WorkStore:
 async def store(database: Database, work: WorkStore) -> WorkspaceStore:
     """With the workspace w1, still to be made."""
     store = WorkspaceStore(database)
-    intent = Intent("default", "w1", "s1", Source.PROVISION, "local", "")
-    plan = Plan(Origin.PROVISIONED, WorkspaceState.PROVISIONING, "/state/w1", "one", timedelta(seconds=60))
+    intent = Intent("default", "w1", "s1", Source.PROVISION, "local", "", Spec())
+    bounds = Bounds(timedelta(seconds=60), None)
+    plan = Plan(Origin.PROVISIONED, WorkspaceState.PROVISIONING, "/state/w1", "one", Spec(), bounds)
     await store.insert(intent, plan)
     return store
 
@@ -86,14 +90,14 @@ async def test_a_wish_to_delete_wins_over_being_made(store: WorkspaceStore) -> N
 
 async def test_due_work_is_taken_once(store: WorkspaceStore, work: WorkStore) -> None:
     hour = timedelta(hours=1)
-    taken = await asyncio.gather(*(work.take_due(10, hour) for _ in range(5)))
+    taken = await asyncio.gather(*(work.take_due(PROVISIONING, 10, hour) for _ in range(5)))
     assert sorted(map(len, taken)) == [0, 0, 0, 0, 1]
     due = await work.next_due()
     assert due is not None
     assert 0 < due <= 60, "at its deadline"
     # A successor begins anew, at once.
     await work.take_over("host:2", 6)
-    (again,) = await work.take_due(10, hour)
+    (again,) = await work.take_due(PROVISIONING, 10, hour)
     assert (again.attempts, again.endpoint) == (2, "host:2")
 
 
@@ -105,7 +109,7 @@ async def test_a_former_holder_changes_no_endpoint(store: WorkspaceStore, work: 
 async def test_work_of_others_is_not_taken(store: WorkspaceStore, database: Database) -> None:
     other = WorkStore(database, "two")
     await other.take_over("host:3", 1)
-    assert await other.take_due(10, timedelta(hours=1)) == []
+    assert await other.take_due(PROVISIONING, 10, timedelta(hours=1)) == []
     assert await other.next_due() is None
 
 

@@ -10,25 +10,26 @@ import asyncio
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from services.common.errors import InvalidArgument
-from services.common.logs import get_logger
 from services.common.validation import check_text
 from services.workspace.exec.forkserver import ForkServer
 from services.workspace.exec.process import Process
-from services.workspace.providers import directories
+from services.workspace.providers import directories, provisioned
 from services.workspace.providers.files import Tree
+from services.workspace.providers.found import Found
 from services.workspace.providers.labels import Label
-from services.workspace.providers.registry import Refused, Unusable, Vanished
+from services.workspace.providers.registry import Unasked, Unusable, Vanished
+from services.workspace.sources.wanted import Directory
+from services.workspace.specs import Limits, Network, Spec
 from services.workspace.workspaces import Origin, Workspace, outside_root
 
 NAME: Final = "local"
-
-_log: Final = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,34 @@ class LocalProvider:
     fork_server: ForkServer
     variables: Mapping[str, str]
     name: str = NAME
+
+    @property
+    def unavailable_cause(self) -> str:
+        """See Provider."""
+        return "" if self.enabled else "provisioning is disabled"
+
+    @property
+    def images(self) -> Sequence[str]:
+        """See Provider."""
+        return ()
+
+    @property
+    def limits(self) -> Limits:
+        """See Provider."""
+        return Limits()
+
+    def complete(self, spec: Spec) -> Spec:
+        """See Provider. Nothing bounds processes of the instance's user on its own machine."""
+        if spec.image:
+            raise InvalidArgument.of("provision.image", "provider local has no images")
+        if spec.limits != Limits():
+            raise InvalidArgument.of("provision.limits", "provider local cannot keep any")
+        if isinstance(spec.source, Directory):
+            raise InvalidArgument.of("provision.source.path", "bind the directory itself to provider local")
+        _check_network("provision.network", spec.network)
+        if spec.setup is not None and spec.setup.network:
+            _check_network("provision.setup.network", Network(spec.setup.network))
+        return replace(spec, network=Network.HOST)
 
     def root_of(self, project: str, workspace_id: str) -> str:
         """See Provider."""
@@ -67,11 +96,29 @@ class LocalProvider:
 
     async def provision(self, workspace: Workspace, deployment: str) -> None:
         """See Provider."""
-        await asyncio.to_thread(self._make, workspace, deployment)
+        await asyncio.to_thread(provisioned.make, workspace, deployment)
 
     async def remove(self, workspace: Workspace, deployment: str, give_up: Callable[[], bool]) -> None:
         """See Provider. What has no label of ours was not made by us."""
-        await asyncio.to_thread(self._remove, workspace, deployment, give_up)
+        await asyncio.to_thread(provisioned.remove, workspace.root, Label.of(workspace, deployment), give_up)
+
+    async def survey(self, deployment: str, instance_id: str) -> Sequence[Found]:
+        """See Provider."""
+        owner = provisioned.Owner(deployment, instance_id, self.name)
+        try:
+            return await asyncio.to_thread(provisioned.survey, self.state_directory, owner, usable=True)
+        except OSError as error:
+            raise Unasked(f"{self.state_directory}: {error.strerror}") from error
+
+    async def discard(self, found: Found, deployment: str, instance_id: str) -> bool:
+        """See Provider."""
+        label = provisioned.Owner(deployment, instance_id, self.name).label(*found.key)
+        given_up = threading.Event()
+        try:
+            return await asyncio.to_thread(provisioned.remove, found.resource, label, given_up.is_set)
+        finally:
+            # The thread of a call that was cancelled would go on.
+            given_up.set()
 
     async def check(self, workspace: Workspace) -> None:
         """See Provider."""
@@ -80,6 +127,9 @@ class LocalProvider:
     async def environment(self, workspace: Workspace) -> Mapping[str, str]:
         """See Provider."""
         return self.variables
+
+    async def reach(self, workspace: Workspace, network: Network) -> None:
+        """See Provider. There is one policy only."""
 
     async def spawn(self, workspace: Workspace, directory: str, terminal: tuple[int, int] | None) -> Process:
         """See Provider."""
@@ -98,32 +148,6 @@ class LocalProvider:
         """See Provider."""
         with contextlib.ExitStack() as held:
             yield Tree(self._pin(workspace, held), workspace.root)
-
-    def _make(self, workspace: Workspace, deployment: str) -> None:
-        Path(self.state_directory).mkdir(mode=0o700, parents=True, exist_ok=True)
-        label = Label(workspace, deployment)
-        with directories.opened(self.state_directory) as state:
-            directories.make(workspace.project, state)
-            with directories.opened(workspace.project, state) as project:
-                if not label.is_ours(project):
-                    self._claim(workspace, label, project)
-                directories.make(workspace.workspace_id, project)
-
-    def _remove(self, workspace: Workspace, deployment: str, give_up: Callable[[], bool]) -> None:
-        label = Label(workspace, deployment)
-        try:
-            with (
-                directories.opened(self.state_directory) as state,
-                directories.opened(workspace.project, state) as project,
-            ):
-                if not label.is_ours(project):
-                    _log.info("nothing of ours to remove", root=workspace.root)
-                    return
-                directories.refuse_mounts(workspace.root)
-                directories.remove_tree(workspace.workspace_id, project, give_up)
-                label.remove(project)
-        except FileNotFoundError:
-            return
 
     def _check(self, workspace: Workspace) -> None:
         with contextlib.ExitStack() as held:
@@ -144,16 +168,13 @@ class LocalProvider:
         except OSError as error:
             raise Unusable(f"{workspace.root}: {error.strerror}") from error
 
-    def _claim(self, workspace: Workspace, label: Label, project: int) -> None:
-        if Path(workspace.root).exists():
-            raise Refused(f"{workspace.root} exists and was not made for this workspace")
-        try:
-            label.write(project)
-        except FileExistsError:
-            raise Refused(f"{workspace.root} belongs to another deployment or instance") from None
-
     def _confine(self, field: str, directory: str, resolved: str) -> None:
         if not directories.is_inside(resolved, self.root):
             raise outside_root(field, directory, self.root)
         if directories.is_inside(resolved, self.state_directory):
             raise InvalidArgument.of(field, f"{directory} lies among the provisioned workspaces")
+
+
+def _check_network(field: str, network: Network) -> None:
+    if network not in (Network.UNSPECIFIED, Network.HOST):
+        raise InvalidArgument.of(field, "provider local shares the network of its instance's machine")

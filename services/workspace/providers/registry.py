@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from services.workspace.exec.process import Process
 from services.workspace.providers.files import Tree
+from services.workspace.providers.found import Found
+from services.workspace.specs import Limits, Network, Spec
 from services.workspace.workspaces import ProviderUnavailable, Workspace
 
 
 class Refused(Exception):
     """The workspace can never be made; the text says why."""
+
+
+class PassedBy(Exception):
+    """Something of an earlier try is in the way and cannot be removed: it takes a new generation."""
 
 
 class Unusable(Exception):
@@ -23,12 +29,16 @@ class Vanished(Unusable):
     """Its directory is not there any more."""
 
 
+class Unasked(Unusable):
+    """It is not known at the moment what there is: nothing may be concluded. The text says why."""
+
+
 class Provider(Protocol):
     """A way to make workspaces, to remove them, and to run processes in them.
 
     Nothing here blocks the event loop but a few system calls, unless it says so. `provision` and
     `remove` are repeated until they have succeeded, also by a later process; any error but
-    Refused means: try again. Whatever is cancelled leaves nothing that a repetition, or the
+    Refused means: try again, PassedBy with the next generation. Whatever is cancelled leaves nothing that a repetition, or the
     collector, does not find.
     """
 
@@ -52,8 +62,27 @@ class Provider(Protocol):
         """Used when a session names none; empty when there is none."""
         ...
 
+    @property
+    def unavailable_cause(self) -> str:
+        """Why it cannot make any at the moment, as far as is known; empty when it can."""
+        ...
+
+    @property
+    def images(self) -> Sequence[str]:
+        """Those that can be asked for, the default one first; empty when there are none."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """Those that apply when none are asked for, and the most that can be."""
+        ...
+
+    def complete(self, spec: Spec) -> Spec:
+        """What is asked for with defaults filled in; InvalidArgument when it cannot be had."""
+        ...
+
     def root_of(self, project: str, workspace_id: str) -> str:
-        """Where a provisioned workspace will be."""
+        """Where a provisioned workspace will be, unless a directory is its source."""
         ...
 
     def accept(self, field: str, directory: str) -> str:
@@ -66,6 +95,20 @@ class Provider(Protocol):
 
     async def remove(self, workspace: Workspace, deployment: str, give_up: Callable[[], bool]) -> None:
         """Remove what this deployment made; nothing is fine. InterruptedError when told to give up."""
+        ...
+
+    async def survey(self, deployment: str, instance_id: str) -> Sequence[Found]:
+        """All that is labelled as made by this instance for this deployment. Raises Unasked.
+
+        It works like removal: also when no new ones are made.
+        """
+        ...
+
+    async def discard(self, found: Found, deployment: str, instance_id: str) -> bool:
+        """Remove this very thing, and return when it is gone for sure; whether it still was there.
+
+        A directory stays while anything could still use it. Raises Unasked, OSError.
+        """
         ...
 
     async def check(self, workspace: Workspace) -> None:
@@ -82,6 +125,10 @@ class Provider(Protocol):
         `terminal` is (columns, rows). Raises Unusable, InvalidArgument, StartFailed. It does not
         suspend between making it and giving it to the caller, and kills it when it is cancelled.
         """
+        ...
+
+    async def reach(self, workspace: Workspace, network: Network) -> None:
+        """Let its processes reach what this policy allows, from now on. Raises Unusable."""
         ...
 
     def files(self, workspace: Workspace) -> AbstractContextManager[Tree]:
@@ -106,7 +153,7 @@ class Registry:
         """The provider of this name, if it makes new workspaces."""
         provider = self.get(name)
         if not provider.enabled:
-            raise ProviderUnavailable(provider=name, cause="provisioning is disabled")
+            raise ProviderUnavailable(provider=name, cause=provider.unavailable_cause)
         return provider
 
     def by_name(self) -> list[Provider]:

@@ -14,6 +14,7 @@ from services.common.validation import check_id, check_project, check_text
 from services.workspace import bindings
 from services.workspace.providers.local import NAME as LOCAL
 from services.workspace.providers.registry import Provider
+from services.workspace.servicers.specs import limits, spec, spec_of
 from services.workspace.workspaces import BindingUnresolved, Intent, Origin, Source, Workspace
 
 _KINDS: Final = {
@@ -30,13 +31,15 @@ def intent_of(request: workspace_pb2.ProvisionWorkspaceRequest) -> Intent:
     session_id = check_id("session_id", request.session_id)
     if request.HasField("provision"):
         provider = check_text("provision.provider", request.provision.provider) or LOCAL
-        return Intent(project, workspace_id, session_id, Source.PROVISION, provider, "")
+        return Intent(
+            project, workspace_id, session_id, Source.PROVISION, provider, "", spec_of(request.provision)
+        )
     if request.HasField("binding"):
         directory = directory_of(request.binding)
         if request.binding.origin == binding_pb2.BINDING_ORIGIN_PROVISIONED:
             raise InvalidArgument.of("binding.origin", "must be SUPPLIED or absent")
-        return Intent(project, workspace_id, session_id, Source.BINDING, LOCAL, directory)
-    return Intent(project, workspace_id, session_id, Source.DEFAULT, LOCAL, "")
+        return Intent(project, workspace_id, session_id, Source.BINDING, LOCAL, directory, None)
+    return Intent(project, workspace_id, session_id, Source.DEFAULT, LOCAL, "", None)
 
 
 def directory_of(binding: binding_pb2.Binding) -> str:
@@ -88,13 +91,22 @@ def workspace(stored: Workspace) -> workspace_pb2.Workspace:
         token=stored.token,
         create_time=_timestamp(stored.create_time),
         update_time=_timestamp(stored.update_time),
+        use_time=_moment(stored.use_time),
+        delete_time=_moment(stored.delete_time),
+        spec=spec(stored),
     )
 
 
 def provider(which: Provider) -> workspace_pb2.Provider:
     """The contract's provider."""
     return workspace_pb2.Provider(
-        name=which.name, enabled=which.enabled, root=which.root, default_directory=which.default_directory
+        name=which.name,
+        enabled=which.enabled,
+        root=which.root,
+        default_directory=which.default_directory,
+        images=which.images,
+        limits=limits(which.limits) if which.images else None,
+        unavailable_cause=which.unavailable_cause,
     )
 
 
@@ -105,6 +117,10 @@ def _unresolved(binding: binding_pb2.Binding) -> BindingUnresolved:
 
 def _origin(origin: Origin) -> binding_pb2.BindingOrigin.ValueType:
     return binding_pb2.BindingOrigin.Value(f"BINDING_ORIGIN_{origin}")
+
+
+def _moment(moment: datetime | None) -> Timestamp | None:
+    return None if moment is None else _timestamp(moment)
 
 
 def _timestamp(moment: datetime) -> Timestamp:

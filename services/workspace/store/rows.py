@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import asyncpg
 
 from services.common.database import Connection
+from services.workspace.specs import Spec
 from services.workspace.workspaces import Origin, Source, Workspace, WorkspaceState
 
 
@@ -31,6 +34,7 @@ def workspace_of(row: asyncpg.Record) -> Workspace:
         source=Source(row["source"]),
         provider=row["provider"],
         directory=row["directory"],
+        asked=_spec(row["asked"]),
         origin=Origin(row["origin"]),
         state=WorkspaceState(row["state"]),
         state_reason=row["state_reason"],
@@ -39,6 +43,19 @@ def workspace_of(row: asyncpg.Record) -> Workspace:
         endpoint=row["endpoint"],
         token=row["token"],
         attempts=row["attempts"],
+        spec=_spec(row["spec"]),
+        generation=row["generation"],
         create_time=row["created_at"],
         update_time=row["updated_at"],
+        use_time=row["used_at"],
+        delete_time=row["delete_at"],
     )
+
+
+def json_of(spec: Spec | None) -> str | None:
+    """As it is stored."""
+    return None if spec is None else json.dumps(spec.to_json())
+
+
+def _spec(stored: str | None) -> Spec | None:
+    return None if stored is None else Spec.from_json(json.loads(stored))

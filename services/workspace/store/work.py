@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from services.common.database import Database
 from services.workspace.store.rows import workspace_of
-from services.workspace.workspaces import Workspace
+from services.workspace.workspaces import Workspace, WorkspaceState
 
 
 class WorkStore:
@@ -40,8 +40,8 @@ class WorkStore:
                 self._instance_id,
             )
 
-    async def fail_overdue(self) -> int:
-        """End what could not be provisioned in its time; how many that were."""
+    async def fail_overdue(self) -> list[tuple[str, str]]:
+        """End what could not be provisioned in its time; which ones that were."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(
                 """
@@ -50,14 +50,14 @@ class WorkStore:
                     state_reason = 'not made in time' || CASE state_reason WHEN '' THEN '' ELSE ': ' END
                                    || state_reason
                 WHERE instance_id = $1 AND state = 'PROVISIONING' AND deadline <= clock_timestamp()
-                RETURNING true
+                RETURNING project, workspace_id
                 """,
                 self._instance_id,
             )
-        return len(rows)
+        return [(row["project"], row["workspace_id"]) for row in rows]
 
-    async def take_due(self, limit: int, again_in: timedelta) -> list[Workspace]:
-        """Begin what is due; it is due again in `again_in` should nothing be heard of it."""
+    async def take_due(self, state: WorkspaceState, limit: int, again_in: timedelta) -> list[Workspace]:
+        """Begin what is due in that state; it is due again in `again_in` should nothing be heard of it."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(
                 """
@@ -67,7 +67,7 @@ class WorkStore:
                 WHERE instance.instance_id = workspace.instance_id
                   AND (workspace.project, workspace.workspace_id) IN (
                       SELECT project, workspace_id FROM workspace.workspaces
-                      WHERE instance_id = $1 AND state IN ('PROVISIONING', 'DELETING')
+                      WHERE instance_id = $1 AND state = $4 AND state IN ('PROVISIONING', 'DELETING')
                         AND due_at <= clock_timestamp()
                       ORDER BY due_at LIMIT $2
                       FOR NO KEY UPDATE SKIP LOCKED
@@ -77,16 +77,23 @@ class WorkStore:
                 self._instance_id,
                 limit,
                 again_in,
+                state,
             )
         return [workspace_of(row) for row in rows]
 
-    async def put_off(self, workspace: Workspace, delay: timedelta, state_reason: str) -> None:
-        """Try again after `delay`; `state_reason` says what it waits for."""
+    async def put_off(
+        self, workspace: Workspace, delay: timedelta, state_reason: str, *, anew: bool = False
+    ) -> None:
+        """Try again after `delay`, with the next generation if it is made `anew`.
+
+        `state_reason` says what it waits for.
+        """
         async with self._database.connection() as connection:
             await connection.execute(
                 """
                 UPDATE workspace.workspaces
-                SET due_at = clock_timestamp() + $4::interval, state_reason = $5
+                SET due_at = clock_timestamp() + $4::interval, state_reason = $5,
+                    generation = generation + $6::boolean::integer
                 WHERE project = $1 AND workspace_id = $2 AND state = $3
                 """,
                 workspace.project,
@@ -94,6 +101,7 @@ class WorkStore:
                 workspace.state,
                 delay,
                 state_reason,
+                anew,
             )
 
     async def next_due(self) -> float | None:

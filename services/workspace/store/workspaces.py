@@ -7,24 +7,41 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from services.common.database import Database
-from services.workspace.store.rows import find, workspace_of
-from services.workspace.workspaces import Intent, Origin, Workspace, WorkspaceNotFound, WorkspaceState
+from services.workspace.specs import Spec
+from services.workspace.store.rows import find, json_of, workspace_of
+from services.workspace.workspaces import (
+    Intent,
+    Origin,
+    QuotaExceeded,
+    Workspace,
+    WorkspaceNotFound,
+    WorkspaceState,
+)
 
 Judge = Callable[[Workspace], Awaitable[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of what is made: how long it may take, and how many a project may have; None is no bound."""
+
+    time: timedelta | None
+    quota: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How an intent is to be carried out: whose directory, where, in which first state.
 
-    `time` is how long PROVISIONING may last; None for what is there already.
+    `spec` and `bounds` are there when something is to be made.
     """
 
     origin: Origin
     state: WorkspaceState
     root: str
     instance_id: str
-    time: timedelta | None
+    spec: Spec | None = None
+    bounds: Bounds = Bounds(None, None)
 
 
 class WorkspaceStore:
@@ -63,14 +80,26 @@ class WorkspaceStore:
         return [workspace_of(row) for row in rows]
 
     async def insert(self, intent: Intent, plan: Plan) -> Workspace:
-        """Store an intent, unless there is one of this id: the stored one."""
-        async with self._database.connection() as connection:
+        """Store an intent, unless there is one of this id: the stored one; QuotaExceeded (W9)."""
+        async with self._database.transaction() as connection:
+            if plan.bounds.quota is not None:
+                # Those who count at the same time would all find room for themselves.
+                await connection.execute(
+                    "SELECT pg_advisory_xact_lock(hashtextextended('workspaces of ' || $1, 0))",
+                    intent.project,
+                )
             await connection.execute(
                 """
                 INSERT INTO workspace.workspaces
                     (project, workspace_id, session_id, source, provider, directory,
-                     origin, state, root, instance_id, deadline)
-                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp() + $11::interval)
+                     origin, state, root, instance_id, deadline, asked, spec, ttl, idle_ttl)
+                SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp() + $11::interval,
+                       $12, $13, $14, $15
+                WHERE $16::bigint IS NULL OR $16 > (
+                    SELECT count(*) FROM workspace.workspaces
+                    WHERE project = $1 AND origin = 'PROVISIONED'
+                      AND state IN ('PROVISIONING', 'READY', 'LOST')
+                )
                 ON CONFLICT (project, workspace_id) DO NOTHING
                 """,
                 intent.project,
@@ -83,12 +112,20 @@ class WorkspaceStore:
                 plan.state,
                 plan.root,
                 plan.instance_id,
-                plan.time,
+                plan.bounds.time,
+                json_of(intent.asked),
+                json_of(plan.spec),
+                plan.spec.ttl if plan.spec else None,
+                plan.spec.idle_ttl if plan.spec else None,
+                plan.bounds.quota,
             )
-        return await self.get(intent.project, intent.workspace_id)
+            stored = await find(connection, intent.project, intent.workspace_id)
+        if stored is None:
+            raise QuotaExceeded(project=intent.project, quota=plan.bounds.quota)
+        return stored
 
     async def raise_fence(self, project: str, workspace_id: str, judge: Judge) -> tuple[Workspace, int]:
-        """Store the token that `judge` finds shown, unless a higher one is stored (F4).
+        """Store the token that `judge` finds shown, unless a higher one is stored (F4), and the use.
 
         `judge` gets the locked row and raises to refuse; nothing has changed then. Returns the row
         as it is now and the shown token. What is wrong besides is decided after this committed.
@@ -106,16 +143,20 @@ class WorkspaceStore:
             if locked is None:
                 raise WorkspaceNotFound(project=project, workspace_id=workspace_id)
             token = await judge(locked)
-            if token > locked.token:
-                await connection.execute(
-                    """
-                    UPDATE workspace.workspaces SET token = $3
-                    WHERE project = $1 AND workspace_id = $2
-                    """,
-                    project,
-                    workspace_id,
-                    token,
-                )
+            await connection.execute(
+                """
+                UPDATE workspace.workspaces
+                SET token = greatest(token, $3), used_at = clock_timestamp(),
+                    claimed_at = coalesce(claimed_at, clock_timestamp())
+                WHERE project = $1 AND workspace_id = $2 AND token <= $3
+                  -- a use is written down now and then, not each time
+                  AND (token < $3 OR claimed_at IS NULL OR used_at IS NULL
+                       OR used_at < clock_timestamp() - least(interval '1 minute', idle_ttl / 4))
+                """,
+                project,
+                workspace_id,
+                token,
+            )
             return replace(locked, token=max(token, locked.token)), token
 
     async def mark_deleting(self, project: str, workspace_id: str) -> Workspace:
@@ -130,6 +171,20 @@ class WorkspaceStore:
                 """,
                 project,
                 workspace_id,
+            )
+        return await self.get(project, workspace_id)
+
+    async def delete_later(self, project: str, workspace_id: str, after: timedelta) -> Workspace:
+        """Wish it gone `after` from now, or when somebody wished before; the collector marks it then."""
+        async with self._database.connection() as connection:
+            await connection.execute(
+                """
+                UPDATE workspace.workspaces SET delete_at = least(delete_at, clock_timestamp() + $3::interval)
+                WHERE project = $1 AND workspace_id = $2 AND state NOT IN ('DELETING', 'DELETED')
+                """,
+                project,
+                workspace_id,
+                after,
             )
         return await self.get(project, workspace_id)
 
