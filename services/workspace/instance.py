@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,6 +60,14 @@ class Instance:
         self._cause = "it is not held yet"
         self._leaving = False
         self._took_over = asyncio.Event()
+        self._preparations: list[Callable[[Marker], Awaitable[None]]] = []
+
+    def before_serving(self, prepare: Callable[[Marker], Awaitable[None]]) -> None:
+        """Have this done at each start, when the lease is held and before anything is served.
+
+        It is told what the processes of this start carry. If it fails nothing is served.
+        """
+        self._preparations.append(prepare)
 
     @property
     def marker(self) -> Marker:
@@ -72,6 +80,11 @@ class Instance:
     def serves(self) -> bool:
         """Whether it may act."""
         return self._lease is not None and self._lease.held and not self._leaving
+
+    @property
+    def deadline(self) -> float:
+        """The boot time until which its processes may live, as far as is known now."""
+        return self._lease.deadline if self._lease is not None and self.serves else 0.0
 
     def require(self) -> None:
         """Raise unless it may act."""
@@ -132,6 +145,8 @@ class Instance:
         if killed := await kill_marked(marker.is_predecessor, grace=self._place.predecessor_grace):
             _log.warning("killed what the predecessor left", signals=killed)
         self._fork_server.prepare(marker)
+        for prepare in self._preparations:
+            await prepare(marker)
         await self._work.take_over(lease.endpoint, lease.token)
         self._marker = marker
         self._lease = lease

@@ -54,6 +54,11 @@ class Marker:
                 return cls(*parts) if len(parts) == _PARTS else None
         return None
 
+    @property
+    def instance_prefix(self) -> str:
+        """What the texts of all starts of its instance begin with."""
+        return f"{self.deployment}/{self.instance}/"
+
     def is_predecessor(self, other: Marker) -> bool:
         """Whether the other belongs to an earlier start of this instance."""
         return (other.deployment, other.instance) == (self.deployment, self.instance) and (

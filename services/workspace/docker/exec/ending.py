@@ -34,7 +34,7 @@ async def until_dead(engine: Engine, container_id: str, name: str, told: float) 
     while True:
         try:
             outcome = await engine.call(lambda client: _place_of(client, container_id))
-            if outcome is not None or await engine.call(lambda client: _end(client, container_id, name)):
+            if outcome is not None or await engine.call(lambda client: end(client, container_id, name)):
                 return outcome
         except PlaceLost:
             raise
@@ -59,8 +59,11 @@ def _place_of(client: docker.DockerClient, container_id: str) -> Outcome | None:
     raise PlaceLost(f"its container has ended: {state['Error'] or state['Status']}")
 
 
-def _end(client: docker.DockerClient, container_id: str, name: str) -> bool:
-    """Kill it by its name; whether the container says that nothing is left."""
+def end(client: docker.DockerClient, container_id: str, name: str) -> bool:
+    """Kill what has a name that begins so; whether the container says that nothing is left. Blocks.
+
+    What does not run has nothing in it, but that is not for this call to say: False.
+    """
     api: Any = client.api
     try:
         made = api.exec_create(container_id, [HELPER_PATH, "end", name], stdin=False)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import docker
 
+from services.common.logs import get_logger
 from services.common.validation import mint_id
 from services.workspace.docker.exec.connection import Connection
-from services.workspace.docker.exec.ending import until_dead
+from services.workspace.docker.exec.ending import end, until_dead
 from services.workspace.docker.exec.handover import Handover
 from services.workspace.docker.exec.helper import HELPER_PATH
 from services.workspace.docker.exec.process import DockerProcess
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _READY_TIMEOUT: Final = 15.0
+
+_log: Final = get_logger(__name__)
 
 
 class Engine(Protocol):
@@ -48,6 +51,25 @@ class Helpers:
     def prepare(self, marker: Marker) -> None:
         """What helpers carry in their arguments; those of earlier starts are killed by the first new one."""
         self._marker = marker
+
+    async def clear(self, container_ids: Iterable[str]) -> None:
+        """End what earlier starts of this instance have left in these containers, or log that it is not known.
+
+        They end by themselves when their start is gone (end of file), at the latest when its lease is
+        over, which it is before there is another start; this is to see it.
+        """
+        if self._marker is not None:
+            prefix = self._marker.instance_prefix
+            await asyncio.gather(*(self._clear(container_id, prefix) for container_id in container_ids))
+
+    async def _clear(self, container_id: str, prefix: str) -> None:
+        try:
+            cleared = await self._engine.call(partial(end, container_id=container_id, name=prefix))
+        except Exception as error:  # noqa: BLE001 (an engine that is away keeps nothing else from being served)
+            _log.warning("a container was not looked into", container=container_id, error=str(error))
+        else:
+            if not cleared:
+                _log.warning("a container was not cleared", container=container_id)
 
     async def spawn(
         self, container_id: str, directory: str, terminal: tuple[int, int] | None
