@@ -7,13 +7,14 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 
 import grpc
 from moorage.workspace.v1 import workspace_pb2
 from moorage.workspace.v1.workspace_pb2_grpc import add_WorkspaceServiceServicer_to_server
 
-from services.common.channels import open_channel
+from services.common.channels import Channels, open_channel
 from services.common.clock import SystemClock
 from services.common.database import Database
 from services.common.serving import ServiceServer
@@ -21,7 +22,14 @@ from services.fencing.keys import KeyCache
 from services.fencing.loop import LeaseLoop, mint_holder
 from services.fencing.verifier import GrantVerifier
 from services.workspace.changes import Changes
+from services.workspace.clients import Sessions
+from services.workspace.collector.collector import Collector, Looks, Pace
+from services.workspace.collector.gauges import Gauges
+from services.workspace.collector.overdue import Overdue
+from services.workspace.collector.sweep import Sweep
+from services.workspace.collector.unclaimed import Claims
 from services.workspace.config import WorkspaceSettings
+from services.workspace.exec.commands import Commands
 from services.workspace.exec.environment import heritable
 from services.workspace.exec.execs import Execs
 from services.workspace.exec.forkserver import ForkServer
@@ -33,9 +41,16 @@ from services.workspace.provisioning import Provisioning
 from services.workspace.resolving import Resolver
 from services.workspace.servicers.execs import ExecCalls
 from services.workspace.servicers.files import FileCalls
+from services.workspace.servicers.garbage import GarbageCalls
 from services.workspace.servicers.service import Parts, WorkspaceServicer
+from services.workspace.sources.filling import Filling, Means
+from services.workspace.sources.setup import SettingUp
+from services.workspace.store.claims import ClaimStore
+from services.workspace.store.collecting import CollectingStore
+from services.workspace.store.overdue import OverdueStore
+from services.workspace.store.sources import SourceStore
 from services.workspace.store.work import WorkStore
-from services.workspace.store.workspaces import WorkspaceStore
+from services.workspace.store.workspaces import Bounds, WorkspaceStore
 from services.workspace.worker import Retries, Worker
 from services.workspace.writes import Writes
 
@@ -49,6 +64,7 @@ class WorkspaceInstance:
     server: ServiceServer
     database: Database
     owner: grpc.aio.Channel
+    channels: Channels
     instance: Instance
     loops: tuple[Callable[[], Awaitable[None]], ...]
 
@@ -59,13 +75,13 @@ class WorkspaceInstance:
 
     async def serve(self) -> None:
         """Serve until SIGTERM or SIGINT; no process is left behind."""
-        async with self.database, self.owner:
+        async with self.database, self.owner, self.channels:
             await self.server.serve(*self.loops, drain=self.instance.drain)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[str]:
         """Serve within the block, ready when it is entered; gives the endpoint."""
-        async with self.database, self.owner, asyncio.TaskGroup() as tasks:
+        async with self.database, self.owner, self.channels, asyncio.TaskGroup() as tasks:
             running: list[asyncio.Task[None]] = []
             try:
                 await self.server.start()
@@ -98,14 +114,33 @@ def build(settings: WorkspaceSettings) -> WorkspaceInstance:
     instance = Instance(place, leases, work, execs, writes, fork_server)
     registry = Registry([_local(settings, fork_server)])
     retries = Retries(settings.first_retry, settings.longest_retry)
-    worker = Worker(instance, (store, work), registry, execs, changes, retries)
+    commands, sources = Commands(instance, execs, clock), SourceStore(database)
+    contents = (
+        Filling(commands, fork_server, sources.upload, _means(settings)),
+        SettingUp(commands, sources.keep_result),
+    )
+    worker = Worker(instance, (store, work), registry, execs, contents, changes, retries)
     fence = Fence(store, verifier, execs, writes, settings.instance_id)
     resolver = Resolver(store, registry)
+    channels = Channels()
+    collector = Collector(
+        instance,
+        registry,
+        Looks(
+            Overdue(OverdueStore(database, settings.instance_id), execs),
+            _claims(settings, database, channels),
+            Sweep(instance, CollectingStore(database, settings.instance_id), store, execs, changes),
+        ),
+        worker,
+        Gauges(settings.instance_id, clock),
+        Pace(settings.collect_interval, settings.longest_retry),
+    )
     parts = Parts(
         instance=instance,
         store=store,
+        sources=sources,
         registry=registry,
-        provisioning=Provisioning(instance, store, registry, worker, settings.provision_timeout),
+        provisioning=Provisioning(instance, store, registry, worker, _bounds(settings)),
         resolver=resolver,
         worker=worker,
         fence=fence,
@@ -113,6 +148,7 @@ def build(settings: WorkspaceSettings) -> WorkspaceInstance:
         changes=changes,
         exec_calls=ExecCalls(instance, fence, execs, resolver, verifier, clock, settings.expiry_margin),
         file_calls=FileCalls(instance, fence, resolver, writes),
+        garbage_calls=GarbageCalls(collector),
         stopping=server.stopping,
     )
     server.add(
@@ -122,8 +158,25 @@ def build(settings: WorkspaceSettings) -> WorkspaceInstance:
     server.readiness("database", database.readiness(NAME))
     server.readiness("grant-keys", keys.ready)
     server.readiness("instance-lease", instance.ready)
-    loops = (leases.run, keys.run, instance.run, worker.run, execs.run)
-    return WorkspaceInstance(server, database, owner, instance, loops)
+    loops = (leases.run, keys.run, instance.run, worker.run, execs.run, collector.run)
+    return WorkspaceInstance(server, database, owner, channels, instance, loops)
+
+
+def _means(settings: WorkspaceSettings) -> Means:
+    return Means(
+        hosts=settings.source_hosts,
+        root=str(settings.root),
+        state=str(settings.state_directory),
+        path=os.environ.get("PATH", os.defpath),
+        size=settings.source_bytes,
+        entries=settings.source_files,
+        memory=settings.source_memory,
+        timeout=settings.source_timeout,
+    )
+
+
+def _bounds(settings: WorkspaceSettings) -> Bounds:
+    return Bounds(timedelta(seconds=settings.provision_timeout), settings.project_quota)
 
 
 def _local(settings: WorkspaceSettings, fork_server: ForkServer) -> LocalProvider:
@@ -136,6 +189,13 @@ def _local(settings: WorkspaceSettings, fork_server: ForkServer) -> LocalProvide
         fork_server=fork_server,
         variables=heritable(os.environ),
     )
+
+
+def _claims(settings: WorkspaceSettings, database: Database, channels: Channels) -> Claims:
+    store = ClaimStore(database, settings.instance_id, settings.unclaimed_after)
+    if not settings.session_address:
+        return Claims(store, None)
+    return Claims(store, Sessions(channels.to(settings.session_address)).workspace_of)
 
 
 async def _awaited(loop: Callable[[], Awaitable[None]]) -> None:

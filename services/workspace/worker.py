@@ -17,12 +17,15 @@ from services.common.loops import forever
 from services.workspace.changes import Changes
 from services.workspace.exec.execs import Execs
 from services.workspace.instance import Instance
-from services.workspace.providers.registry import Refused, Registry
+from services.workspace.providers.registry import PassedBy, Refused, Registry
+from services.workspace.sources.filling import Filling
+from services.workspace.sources.setup import SettingUp
 from services.workspace.store.work import WorkStore
 from services.workspace.store.workspaces import WorkspaceStore
 from services.workspace.workspaces import Origin, Workspace, WorkspaceState, not_ready
 
-_AT_ONCE: Final = 4
+# Making may take its time, with sources and set-up commands; removing does not wait for it.
+_AT_ONCE: Final = {WorkspaceState.PROVISIONING: 8, WorkspaceState.DELETING: 4}
 _LONGEST_LOOK: Final = 5.0
 _UNHEARD: Final = timedelta(seconds=15)
 _BUSY: Final = timedelta(milliseconds=250)
@@ -43,6 +46,14 @@ class Retries:
         return timedelta(seconds=min(self.longest, self.first * 2.0 ** min(attempts - 1, 30)))
 
 
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What is done about a workspace in that state."""
+
+    state: WorkspaceState
+    task: asyncio.Task[None]
+
+
 class Worker:
     """One per instance; a workspace is worked on by one task at a time."""
 
@@ -52,6 +63,7 @@ class Worker:
         stores: tuple[WorkspaceStore, WorkStore],
         registry: Registry,
         execs: Execs,
+        contents: tuple[Filling, SettingUp],
         changes: Changes,
         retries: Retries,
     ) -> None:
@@ -60,9 +72,10 @@ class Worker:
         self._workspaces, self._work = stores
         self._registry = registry
         self._execs = execs
+        self._filling, self._setting_up = contents
         self._changes = changes
         self._retries = retries
-        self._busy: set[tuple[str, str]] = set()
+        self._busy: dict[tuple[str, str], _Task] = {}
         self._woken = asyncio.Event()
         self._stopping = threading.Event()
 
@@ -82,21 +95,33 @@ class Worker:
     async def _look(self, group: asyncio.TaskGroup) -> None:
         await self._instance.until_serving()
         self._woken.clear()
-        if await self._work.fail_overdue():
+        for key in await self._work.fail_overdue():
+            self._end(key)
             self._changes.notify()
-        free = _AT_ONCE - len(self._busy)
-        if free:
-            for workspace in await self._work.take_due(free, _UNHEARD):
+        free = {state: most - self._at_work(state) for state, most in _AT_ONCE.items()}
+        for state, count in free.items():
+            for workspace in await self._work.take_due(state, count, _UNHEARD) if count else ():
                 await self._begin(group, workspace)
-        await self._wait(await self._work.next_due() if free else _LONGEST_LOOK)
+        await self._wait(await self._work.next_due() if all(free.values()) else _LONGEST_LOOK)
+
+    def _at_work(self, state: WorkspaceState) -> int:
+        return sum(each.state is state for each in self._busy.values())
 
     async def _begin(self, group: asyncio.TaskGroup, workspace: Workspace) -> None:
         key = workspace.project, workspace.workspace_id
-        if key in self._busy:
+        busy = self._busy.get(key)
+        if busy is None:
+            self._busy[key] = _Task(workspace.state, group.create_task(self._do(workspace)))
+        elif busy.state is not workspace.state:
+            # What is to be removed need not be made ready before.
+            self._end(key)
             await self._work.put_off(workspace, _BUSY, workspace.state_reason)
-        else:
-            self._busy.add(key)
-            group.create_task(self._do(workspace))
+
+    def _end(self, key: tuple[str, str]) -> None:
+        """Give up making it; its processes are dead when the task is."""
+        busy = self._busy.get(key)
+        if busy is not None and busy.state is WorkspaceState.PROVISIONING:
+            busy.task.cancel()
 
     async def _wait(self, seconds: float | None) -> None:
         """Until woken, at most for so long."""
@@ -112,7 +137,7 @@ class Worker:
                 "work on a workspace was not recorded", workspace=workspace.workspace_id, error=str(error)
             )
         finally:
-            self._busy.discard((workspace.project, workspace.workspace_id))
+            self._busy.pop((workspace.project, workspace.workspace_id), None)
             self._changes.notify()
             self.wake()
 
@@ -132,6 +157,9 @@ class Worker:
         await failpoint("workspace.provision.before_make")
         await provider.provision(workspace, self._instance.marker.deployment)
         await failpoint("workspace.provision.after_make")
+        await self._filling.fill(workspace)
+        await failpoint("workspace.provision.after_fill")
+        await self._setting_up.run(workspace, provider)
         await self._workspaces.settle(workspace, WorkspaceState.READY)
 
     async def _remove(self, workspace: Workspace) -> None:
@@ -159,4 +187,5 @@ class Worker:
                 error=reason,
                 exc_info=None if isinstance(error, MoorageError | OSError) else error,
             )
-        await self._work.put_off(workspace, self._retries.delay(workspace.attempts), reason)
+        delay = self._retries.delay(workspace.attempts)
+        await self._work.put_off(workspace, delay, reason, anew=isinstance(error, PassedBy))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
-from moorage.common.v1 import provision_pb2
 from moorage.workspace.v1 import workspace_pb2
 from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceServicer
 
@@ -27,9 +26,15 @@ from services.workspace.resolving import Resolver
 from services.workspace.servicers import messages
 from services.workspace.servicers.execs import ExecCalls
 from services.workspace.servicers.files import FileCalls
+from services.workspace.servicers.garbage import GarbageCalls
+from services.workspace.servicers.sources import setup_result, upload_of
+from services.workspace.servicers.specs import limits, network_in_force, time_of
+from services.workspace.sources.wanted import Archive
+from services.workspace.specs import Limits
+from services.workspace.store.sources import SourceStore
 from services.workspace.store.workspaces import WorkspaceStore
 from services.workspace.worker import Worker
-from services.workspace.workspaces import IN_TRANSITION, Workspace, check_instance
+from services.workspace.workspaces import IN_TRANSITION, Intent, Workspace, check_instance
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -45,6 +50,7 @@ class Parts:
 
     instance: Instance
     store: WorkspaceStore
+    sources: SourceStore
     registry: Registry
     provisioning: Provisioning
     resolver: Resolver
@@ -54,6 +60,7 @@ class Parts:
     changes: Changes
     exec_calls: ExecCalls
     file_calls: FileCalls
+    garbage_calls: GarbageCalls
     stopping: asyncio.Event
 
 
@@ -70,7 +77,8 @@ class WorkspaceServicer(WorkspaceServiceServicer):
         """See the contract."""
         intent = messages.intent_of(request)
         bind(project=intent.project, session=intent.session_id, workspace=intent.workspace_id)
-        stored = await self._parts.provisioning.provision(intent)
+        async with self._kept(intent, upload_of(request.provision.source)):
+            stored = await self._parts.provisioning.provision(intent)
         return workspace_pb2.ProvisionWorkspaceResponse(
             workspace=messages.workspace(stored), binding=messages.binding(stored)
         )
@@ -83,7 +91,10 @@ class WorkspaceServicer(WorkspaceServiceServicer):
             found = await self._settled(request.project, request.workspace_id, context.time_remaining())
         else:
             found = await self._carried(request.project, request.workspace_id)
-        return workspace_pb2.GetWorkspaceResponse(workspace=messages.workspace(found))
+        result = await self._parts.sources.result(request.project, request.workspace_id)
+        answer = messages.workspace(found)
+        answer.MergeFrom(workspace_pb2.Workspace(setup=setup_result(result)))
+        return workspace_pb2.GetWorkspaceResponse(workspace=answer)
 
     async def ListWorkspaces(
         self, request: workspace_pb2.ListWorkspacesRequest, context: Context
@@ -106,8 +117,12 @@ class WorkspaceServicer(WorkspaceServiceServicer):
         """See the contract."""
         await self._carried(request.project, request.workspace_id)
         self._parts.instance.require()
-        marked = await self._parts.store.mark_deleting(request.project, request.workspace_id)
-        self._parts.worker.wake()
+        if request.HasField("after"):
+            after = time_of("after", request.after)
+            marked = await self._parts.store.delete_later(request.project, request.workspace_id, after)
+        else:
+            marked = await self._parts.store.mark_deleting(request.project, request.workspace_id)
+            self._parts.worker.wake()
         return workspace_pb2.DeleteWorkspaceResponse(workspace=messages.workspace(marked))
 
     async def ResolveBinding(
@@ -121,8 +136,8 @@ class WorkspaceServicer(WorkspaceServiceServicer):
             root=found.root,
             endpoint=found.endpoint,
             provider=provider.name,
-            limits=provision_pb2.ResourceLimits(),
-            network=provision_pb2.NETWORK_POLICY_HOST,
+            limits=limits(found.spec.limits if found.spec else Limits()),
+            network=network_in_force(found),
             environment_names=sorted(await self._parts.resolver.environment(found)),
         )
 
@@ -171,6 +186,12 @@ class WorkspaceServicer(WorkspaceServiceServicer):
         carried = await self._carried(request.project, request.workspace_id)
         return await self._parts.file_calls.entries(request, carried)
 
+    async def CollectGarbage(
+        self, request: workspace_pb2.CollectGarbageRequest, context: Context
+    ) -> workspace_pb2.CollectGarbageResponse:
+        """See the contract."""
+        return await self._parts.garbage_calls.collect(request)
+
     async def ListProviders(
         self, request: workspace_pb2.ListProvidersRequest, context: Context
     ) -> workspace_pb2.ListProvidersResponse:
@@ -178,6 +199,22 @@ class WorkspaceServicer(WorkspaceServiceServicer):
         return workspace_pb2.ListProvidersResponse(
             providers=map(messages.provider, self._parts.registry.by_name())
         )
+
+    @contextlib.asynccontextmanager
+    async def _kept(self, intent: Intent, upload: bytes | None) -> AsyncIterator[None]:
+        """What came with the request is stored before the intent, and goes if that is not."""
+        if upload is None:
+            yield
+            return
+        self._parts.instance.require()
+        key = intent.project, intent.workspace_id
+        source = intent.asked.source if intent.asked else None
+        try:
+            if isinstance(source, Archive):
+                await self._parts.sources.keep_upload(*key, source.sha256, upload)
+            yield
+        finally:
+            await self._parts.sources.drop_unwanted(*key)
 
     async def _carried(self, project: str, workspace_id: str) -> Workspace:
         check_named(project, workspace_id)

@@ -8,10 +8,12 @@ from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
 from moorage.common.v1 import provision_pb2
+from moorage.workspace.v1 import workspace_pb2
 
 from services.common.errors import InvalidArgument
 from services.common.validation import check_text
 from services.workspace.exec.environment import check_wishes
+from services.workspace.sources.results import Result
 from services.workspace.sources.urls import BadUrl, Url, parse
 from services.workspace.sources.wanted import Archive, Directory, Git, Setup, Source
 
@@ -89,6 +91,20 @@ def setup(wanted: Setup | None) -> provision_pb2.SetupCommand | None:
         timeout=timeout,
         network=provision_pb2.NetworkPolicy.Value(f"NETWORK_POLICY_{wanted.network or 'UNSPECIFIED'}"),
     )
+
+
+def setup_result(result: Result | None) -> workspace_pb2.SetupResult | None:
+    """The contract's result."""
+    if result is None:
+        return None
+    ended = workspace_pb2.ExecEnded(out_of_memory=result.out_of_memory)
+    if result.timeout is not None:
+        ended.timeout.after.FromNanoseconds(round(result.timeout * 1e9))
+    elif result.exit_code is None:
+        ended.signal = result.signal
+    else:
+        ended.exit_code = result.exit_code
+    return workspace_pb2.SetupResult(ended=ended, output=result.output, truncated=result.truncated)
 
 
 def _git_of(git: provision_pb2.GitSource) -> Git:

@@ -1,0 +1,71 @@
+"""Runs the commands that prepare workspaces, and keeps how they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from signal import Signals
+from typing import Final
+
+from services.workspace.exec.commands import Command, Commands, Ended
+from services.workspace.exec.environment import Wishes, heritable
+from services.workspace.exec.process import Process, StartFailed
+from services.workspace.providers.registry import Provider, Refused
+from services.workspace.sources.results import Result, Tail
+from services.workspace.sources.wanted import Setup
+from services.workspace.workspaces import Workspace
+
+_ALWAYS: Final = ("PATH", "HOME", "LANG")
+
+
+Keep = Callable[[Workspace, Result], Awaitable[None]]
+
+
+class SettingUp:
+    """One per instance."""
+
+    def __init__(self, commands: Commands, keep: Keep) -> None:
+        """`keep` stores how a command ended."""
+        self._commands = commands
+        self._keep = keep
+
+    async def run(self, workspace: Workspace, provider: Provider) -> None:
+        """Run its set-up command, if it has one; Refused when that does not end with 0."""
+        setup = workspace.spec.setup if workspace.spec else None
+        if setup is None:
+            return
+        result = await self._run(workspace, provider, setup)
+        await self._keep(workspace, result)
+        if result.failure:
+            raise Refused(result.failure)
+
+    async def _run(self, workspace: Workspace, provider: Provider, setup: Setup) -> Result:
+        wishes = Wishes((*_ALWAYS, *setup.inherited), dict(setup.environment))
+        environment = wishes.out_of(heritable(await provider.environment(workspace)))
+        command = Command(setup.command, environment, setup.timeout)
+        tail = Tail()
+
+        async def spawn() -> Process:
+            return await provider.spawn(workspace, "", None)
+
+        try:
+            ended = await self._commands.run(workspace, spawn, command, lambda _, data: tail.take(data))
+        except StartFailed as error:
+            raise Refused(f"its set-up command {setup.command[0]} could not be started: {error}") from error
+        return _result(ended, setup, tail)
+
+
+def _result(ended: Ended, setup: Setup, tail: Tail) -> Result:
+    outcome = ended.outcome
+    code = None if outcome is None or ended.timed_out else outcome.exit_code
+    signal = ""
+    if code is None and not ended.timed_out:
+        # When nobody was left to report it, it was killed.
+        signal = Signals((outcome and outcome.signal) or Signals.SIGKILL).name
+    return Result(
+        exit_code=code,
+        signal=signal,
+        timeout=setup.timeout if ended.timed_out else None,
+        out_of_memory=outcome is not None and outcome.out_of_memory,
+        output=tail.text,
+        truncated=tail.truncated,
+    )
