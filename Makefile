@@ -3,9 +3,9 @@ SHELL := /bin/sh
 BIN := .venv/bin
 # Additional arguments of `make test` and `make lock`, as in: make test ARGS="tests/owner -x"
 ARGS ?=
-# The tests of a file run in one process, files side by side: a process for each core, up to four.
+# The tests of a file run in one process, files side by side: two processes for each core, up to eight.
 # ARGS="-n 0" runs them in this one, as a debugger needs it.
-PARALLEL := -n auto --maxprocesses 4 --dist loadfile
+PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 NAME ?=
 .DEFAULT_GOAL := help
 
@@ -58,6 +58,14 @@ agents: ## install the real coding agents that tests talk to; needs Node and npm
 .PHONY: images
 images: ## make the container images of tests and examples, without a registry; needs Docker, debootstrap, busybox
 	@sh tools/images.sh $(ARGS)
+
+.PHONY: image
+image: setup helper ## build the container image of the services; IMAGE, BASE and PACKAGES as deploy/image.sh says
+	@sh deploy/image.sh
+
+.PHONY: compose
+compose: setup ## get Docker Compose for the tests of deploy/ where the engine has none
+	@sh tools/compose.sh
 
 .PHONY: engine
 engine: ## start a Docker engine for the tests where none runs; needs root, and docker.io

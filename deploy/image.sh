@@ -10,10 +10,11 @@ deploy=$root/deploy
 context=$root/build/image
 python=$root/.venv/bin/python
 image=${IMAGE:-moorage:latest}
+pip_wheel=$(echo "$root"/tools/pip-*.whl)
 base=${BASE:-$(sed -n 's/^ARG BASE=//p' "$deploy/Dockerfile")}
 
 pip() {
-    "$python" "$root"/tools/pip-*.whl/pip "$@"
+    "$python" "$pip_wheel/pip" "$@"
 }
 
 platform() { # the Python and the machine of the base, as pip names them
@@ -35,7 +36,7 @@ fetch() { # PYTHON MACHINE
 own() { # our own wheel, from the sources as they are
     rm -f "$context"/wheels/moorage-*.whl
     pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$context/wheels" "$root"
-    cp "$root"/tools/pip-*.whl "$context/pip.whl"
+    cp "$pip_wheel" "$context/pip.whl"
     cp "$deploy/requirements.lock" "$context/"
 }
 

@@ -75,6 +75,11 @@ class Talks:
         await self.start(session_id, turn_id, prompt)
         return await self.ended(session_id, turn_id)
 
+    async def close(self, session_id: str) -> session_pb2.Session:
+        """The session, once it is CLOSED."""
+        request = session_pb2.CloseSessionRequest(session_id=session_id, wait=True)
+        return (await self.stub.CloseSession(request, **self._options)).session
+
     async def stop(self, session_id: str, turn_id: str = "") -> session_pb2.Command:
         """The command of a Stop, as it was stored."""
         request = session_pb2.StopTurnRequest(session_id=session_id, expected_turn_id=turn_id)
