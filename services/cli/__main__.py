@@ -14,7 +14,6 @@ from services.cli.commands import (
     demo,
     diff,
     doctor,
-    garbage,
     history,
     migrate,
     operate,
@@ -25,6 +24,7 @@ from services.cli.commands import (
     turns,
     up,
     verify,
+    workspaces,
 )
 from services.cli.options import checked
 from services.cli.output import Output
@@ -85,8 +85,7 @@ app.add_typer(session.app, name="session")
 app.add_typer(history.turn_app, name="turn")
 app.add_typer(history.command_app, name="command")
 app.add_typer(operate.lease_app, name="lease")
-operate.workspace_app.command("gc")(garbage.collect)
-app.add_typer(operate.workspace_app, name="workspace")
+app.add_typer(workspaces.app, name="workspace")
 app.add_typer(runner.runner_app, name="runner")
 app.command()(doctor.doctor)
 app.add_typer(verify.app, name="verify")

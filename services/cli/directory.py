@@ -12,6 +12,7 @@ from moorage.session.v1 import session_pb2
 
 from services.cli.connection import Connection
 from services.cli.failures import CommandFailed
+from services.cli.making import Making
 from services.common.status import from_rpc_error
 
 LABEL = "moorage.directory"
@@ -43,8 +44,12 @@ async def session_of(
     *,
     agent: session_pb2.AgentSpec,
     approval_policy: turn_pb2.ApprovalPolicy.ValueType,
+    making: Making,
 ) -> session_pb2.Session:
-    """The directory's newest session, made when there is none; safe when two ask at once."""
+    """The directory's newest session, made when there is none; safe when two ask at once.
+
+    A new one works in the directory itself, or in what is made for it.
+    """
     if found := await _newest(connection, directory):
         return found
     key = directory_key(directory)
@@ -52,9 +57,13 @@ async def session_of(
     request = session_pb2.CreateSessionRequest(
         agent=agent,
         approval_policy=approval_policy,
-        labels={LABEL: key},
-        binding=binding_pb2.Binding(local=binding_pb2.LocalBinding(directory=str(directory))),
+        labels={LABEL: key, **making.labels()},
     )
+    if making:
+        request.provision.CopyFrom(making.spec(directory if making.in_container else None))
+    else:
+        local = binding_pb2.LocalBinding(directory=str(directory))
+        request.binding.CopyFrom(binding_pb2.Binding(local=local))
     while True:
         # After the one that was closed or deleted last; two who ask at once make one.
         request.request_id = f"directory-{key}-{before}"

@@ -10,6 +10,7 @@ from moorage.session.v1 import session_pb2
 
 from services.cli.answering import how_to_answer, offered
 from services.cli.forms import properties_of
+from services.cli.making import network_name
 from services.cli.transcript import state_name
 from services.cli.wishes import policy_name
 
@@ -21,7 +22,7 @@ def row_of(session: session_pb2.Session) -> tuple[str, ...]:
         local(session.create_time)[: -len(":00")],
         str(session.head_seq),
         state_name(session.turn.state) if session.HasField("turn") else _state(session).lower(),
-        session.binding.local.directory,
+        _place(session),
     )
 
 
@@ -38,8 +39,10 @@ def of_session(
         "model": session.agent.model,
         "mode": session.agent.mode,
         "approval": policy_name(session.approval_policy),
-        "works in": session.binding.local.directory,
+        "works in": workspace.root or session.binding.local.directory,
         "workspace": f"{workspace.workspace_id} {workspace.state} {workspace.state_reason}".strip(),
+        **_container(workspace),
+        "kept until": local(workspace.delete_time) if workspace.HasField("delete_time") else "",
         "records": str(session.head_seq),
         "labels": " ".join(f"{key}={value}" for key, value in sorted(session.labels.items())),
     }
@@ -63,6 +66,23 @@ def of_question(asked: session_pb2.Interaction, *, named: bool) -> list[tuple[st
     fields = [(f"  {each.name}", each.label) for each in properties_of(asked.schema)]
     how = how_to_answer(asked.session_id, asked, named=named)
     return [("asks", asked.title), ("offers", offered(asked.options)), *fields, ("answer", how)]
+
+
+def _place(session: session_pb2.Session) -> str:
+    """As far as a list tells."""
+    binding = session.binding
+    if binding.HasField("cloud"):
+        return f"{binding.cloud.provider} {binding.cloud.workspace_ref}"
+    return binding.local.directory
+
+
+def _container(workspace: session_pb2.SessionWorkspace) -> dict[str, str]:
+    if not workspace.image:
+        return {}
+    return {
+        "container": f"{workspace.image} ({workspace.provider})",
+        "network": network_name(workspace.network),
+    }
 
 
 def _state(session: session_pb2.Session) -> str:

@@ -5,13 +5,34 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Annotated
 
 import grpc
+import typer
 
 from services.cli.exits import Exit
 from services.cli.failures import CommandFailed
 from services.cli.state import find_running
 from services.common.channels import open_channel
+
+OwnerOption = Annotated[
+    str,
+    typer.Option(
+        "--owner-address",
+        envvar="MOORAGE_OWNER_ADDRESS",
+        metavar="HOST:PORT",
+        help="The owner service. Default: that of the `up` around this directory.",
+    ),
+]
+WorkspaceOption = Annotated[
+    str,
+    typer.Option(
+        "--workspace-address",
+        envvar="MOORAGE_WORKSPACE_ADDRESS",
+        metavar="HOST:PORT",
+        help="The workspace service. Default: that of the `up` around this directory.",
+    ),
+]
 
 
 class NoAddress(CommandFailed):

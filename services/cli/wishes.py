@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from moorage.common.v1 import turn_pb2
 from moorage.session.v1 import session_pb2
 
 from services.cli.exits import Exit
 from services.cli.failures import CommandFailed
+from services.cli.making import DOCKER, Making, network_name
 from services.cli.options import Approval
 
 
@@ -21,14 +22,15 @@ class OtherSession(CommandFailed):
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What was asked for. `approval` is None, and fields of `agent` are empty, where nothing was."""
+    """What was asked for. `approval` is None, and fields of `agent` and `making` are empty, where nothing was."""
 
     agent: session_pb2.AgentSpec
     approval: Approval | None = None
+    making: Making = field(default_factory=Making)
 
     def __bool__(self) -> bool:
         """Whether anything was asked for."""
-        return self.approval is not None or self.agent != session_pb2.AgentSpec()
+        return self.approval is not None or self.agent != session_pb2.AgentSpec() or bool(self.making)
 
     @property
     def policy(self) -> turn_pb2.ApprovalPolicy.ValueType:
@@ -51,6 +53,7 @@ class Wishes:
         for name in ("profile", "model", "mode"):
             if wanted := getattr(self.agent, name):
                 yield f"--{name}", getattr(session.agent, name), wanted
+        yield from _places(session, self.making)
         yield from _pairs("--agent-option", session.agent.options, self.agent.options)
         yield from _pairs("--mcp", _servers(session.agent), _servers(self.agent))
 
@@ -58,6 +61,20 @@ class Wishes:
 def policy_name(policy: turn_pb2.ApprovalPolicy.ValueType) -> str:
     """As `--approval` takes it."""
     return turn_pb2.ApprovalPolicy.Name(policy).removeprefix("APPROVAL_POLICY_").lower()
+
+
+def _places(session: session_pb2.Session, making: Making) -> Iterator[tuple[str, str, str]]:
+    if making.docker:
+        yield "--docker", session.binding.cloud.provider or session.binding.local.directory, DOCKER
+    workspace = session.workspace
+    # Otherwise the workspace service could not be asked, and no turn will run without it.
+    if workspace.state:
+        if making.image:
+            yield "--image", workspace.image, making.image
+        if making.network:
+            yield "--network", network_name(workspace.network), making.network.value
+    for label, wanted in making.labels().items():
+        yield f"--{label.removeprefix('moorage.')}", session.labels.get(label, ""), wanted
 
 
 def _pairs(option: str, has: Mapping[str, str], wanted: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

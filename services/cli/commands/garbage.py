@@ -9,9 +9,8 @@ from moorage.workspace.v1 import workspace_pb2
 from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceStub
 
 from services.cli.app import Context, JsonOption, run
-from services.cli.commands.operate import WorkspaceOption
 from services.cli.exits import Exit
-from services.cli.operators import channel_to
+from services.cli.operators import WorkspaceOption, channel_to
 from services.cli.output import Output
 
 

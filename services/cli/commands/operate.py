@@ -1,4 +1,4 @@
-"""`moorage lease …` and `moorage workspace …`: looks behind the session service, for operators."""
+"""`moorage lease …`: looks behind the session service, for operators."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ import typer
 from google.protobuf.timestamp_pb2 import Timestamp
 from moorage.owner.v1 import lease_pb2
 from moorage.owner.v1.lease_pb2_grpc import LeaseServiceStub
-from moorage.workspace.v1 import workspace_pb2
-from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceStub
 
 from services.cli.app import Context, JsonOption, run
 from services.cli.exits import Exit
-from services.cli.operators import channel_to
+from services.cli.operators import OwnerOption, channel_to
 from services.cli.output import Output
 from services.cli.patience import Patience
 
@@ -27,26 +25,6 @@ if TYPE_CHECKING:
 _PAGE = 1000
 
 lease_app = typer.Typer(no_args_is_help=True, help="Leases: who drives what.")
-workspace_app = typer.Typer(no_args_is_help=True, help="Workspaces.")
-
-OwnerOption = Annotated[
-    str,
-    typer.Option(
-        "--owner-address",
-        envvar="MOORAGE_OWNER_ADDRESS",
-        metavar="HOST:PORT",
-        help="The owner service. Default: that of the `up` around this directory.",
-    ),
-]
-WorkspaceOption = Annotated[
-    str,
-    typer.Option(
-        "--workspace-address",
-        envvar="MOORAGE_WORKSPACE_ADDRESS",
-        metavar="HOST:PORT",
-        help="The workspace service. Default: that of the `up` around this directory.",
-    ),
-]
 
 
 @lease_app.command("list")
@@ -125,30 +103,6 @@ def watch_leases(
     run(options.output, work)
 
 
-@workspace_app.command("list")
-def list_workspaces(
-    context: typer.Context, workspace: WorkspaceOption = "", _json: JsonOption = False
-) -> None:
-    """List the project's workspaces."""
-    options: Context = context.obj
-
-    async def work() -> Exit:
-        async with channel_to("workspace", workspace) as channel:
-            request = workspace_pb2.ListWorkspacesRequest(project=options.project, page_size=_PAGE)
-            page = await WorkspaceServiceStub(channel).ListWorkspaces(request)
-        if options.output.as_json:
-            for found in page.workspaces:
-                options.output.message(found)
-        else:
-            columns = ("workspace", "session", "state", "root")
-            options.output.table(map(_workspace_row, page.workspaces), columns)
-        if page.next_page_token:
-            options.output.hint(f"there are more than {_PAGE}")
-        return Exit.COMPLETED
-
-    run(options.output, work)
-
-
 async def _leases(stub: LeaseServiceAsyncStub, prefix: str, *, live_only: bool) -> list[lease_pb2.Lease]:
     request = lease_pb2.ListLeasesRequest(prefix=prefix, live_only=live_only, page_size=_PAGE)
     leases: list[lease_pb2.Lease] = []
@@ -213,11 +167,6 @@ def _lease_facts(lease: lease_pb2.Lease) -> list[tuple[str, str]]:
         "labels": " ".join(f"{key}={value}" for key, value in sorted(lease.labels.items())),
     }
     return [(name, value) for name, value in facts.items() if value]
-
-
-def _workspace_row(workspace: workspace_pb2.Workspace) -> tuple[str, ...]:
-    state = workspace_pb2.WorkspaceState.Name(workspace.state).removeprefix("WORKSPACE_STATE_")
-    return workspace.workspace_id, workspace.session_id, state, workspace.root
 
 
 def _local(time: Timestamp) -> str:

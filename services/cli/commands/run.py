@@ -21,6 +21,18 @@ from services.cli.app import Context, JsonOption, call
 from services.cli.connection import Connection
 from services.cli.directory import find_session, session_of
 from services.cli.exits import Exit, exit_of
+from services.cli.making import (
+    ArchiveOption,
+    CpusOption,
+    DockerOption,
+    GitOption,
+    ImageOption,
+    Making,
+    MemoryOption,
+    NetworkOption,
+    PidsOption,
+    SetupOption,
+)
 from services.cli.options import (
     ApprovalWishOption,
     IfBusy,
@@ -55,15 +67,30 @@ def run(
     mode: ModeOption = "",
     agent_option: AgentOptionOption = None,
     mcp: McpOption = None,
+    docker: DockerOption = False,
+    image: ImageOption = "",
+    network: NetworkOption = None,
+    cpus: CpusOption = None,
+    memory: MemoryOption = "",
+    pids: PidsOption = None,
+    git: GitOption = "",
+    archive: ArchiveOption = "",
+    setup: SetupOption = "",
     prompt_file: PromptFileOption = None,
     on_interrupt: OnInterruptOption = OnInterrupt.ask,
     if_busy: IfBusyOption = IfBusy.reject,
     _json: JsonOption = False,
 ) -> None:
-    """Run one turn and stream it; the exit code says how it ended."""
+    """Run one turn and stream it; the exit code says how it ended.
+
+    A new session works in this directory; with --docker in a container that has this directory in
+    it, and nothing else of this machine; with --git or --archive in a new workspace.
+    """
     options: Context = context.obj
     words = _words(options.output, prompt, prompt_file)
-    wishes = Wishes(agent_of(profile, model, mode, agent_option, mcp), approval)
+    making = Making("", docker, image, network, cpus, memory, pids, git, archive, setup)
+    making.check()
+    wishes = Wishes(agent_of(profile, model, mode, agent_option, mcp), approval, making)
 
     async def work(connection: Connection) -> Exit:
         session_id = await _session_for(connection, session, wishes)
@@ -126,14 +153,27 @@ def watch(
 async def _session_for(connection: Connection, named: str, wishes: Wishes) -> str:
     """The named session, else the directory's. Raises OtherSession when it is not as it is wished."""
     if not named:
-        own = await session_of(connection, Path.cwd(), agent=wishes.agent, approval_policy=wishes.policy)
+        own = await session_of(
+            connection,
+            Path.cwd(),
+            agent=wishes.agent,
+            approval_policy=wishes.policy,
+            making=wishes.making,
+        )
+        if wishes.making:
+            # A list tells less of a workspace.
+            own = await _get(connection, own.session_id)
         wishes.check(own, f"`moorage session close {own.session_id}`, and `run` makes one that has it")
         return own.session_id
     if wishes:
-        request = session_pb2.GetSessionRequest(session_id=named)
-        answer = await connection.sessions.GetSession(request, metadata=connection.metadata)
-        wishes.check(answer.session, "`moorage session create` makes one that has it, for --session")
+        session = await _get(connection, named)
+        wishes.check(session, "`moorage session create` makes one that has it, for --session")
     return named
+
+
+async def _get(connection: Connection, session_id: str) -> session_pb2.Session:
+    request = session_pb2.GetSessionRequest(session_id=session_id)
+    return (await connection.sessions.GetSession(request, metadata=connection.metadata)).session
 
 
 async def _follow(

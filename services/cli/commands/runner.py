@@ -12,10 +12,9 @@ from moorage.runner.v1 import runner_pb2
 from moorage.runner.v1.runner_pb2_grpc import RunnerServiceStub
 
 from services.cli.app import Context, JsonOption, run
-from services.cli.commands.operate import OwnerOption
 from services.cli.exits import Exit
 from services.cli.failures import CommandFailed
-from services.cli.operators import channel_to
+from services.cli.operators import OwnerOption, channel_to
 from services.common.channels import open_channel
 
 runner_app = typer.Typer(no_args_is_help=True, help="Runners: who drives agents.")

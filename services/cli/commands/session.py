@@ -8,17 +8,15 @@ from typing import Annotated
 
 import grpc
 import typer
-from moorage.common.v1 import binding_pb2
 from moorage.session.v1 import session_pb2
 
 from services.cli import facts
-from services.cli.agents import AgentOptionOption, McpOption, ModelOption, ModeOption, agent_of
 from services.cli.app import Context, JsonOption, call
-from services.cli.commands import deletion
+from services.cli.commands import creation, deletion
 from services.cli.connection import Connection
 from services.cli.directory import find_session
 from services.cli.exits import Exit
-from services.cli.options import Approval, ApprovalOption, labels_of
+from services.cli.options import labels_of
 from services.cli.output import Output
 from services.cli.questions import pending
 from services.cli.refusals import Refusal
@@ -29,55 +27,8 @@ _CLOSE_TIMEOUT = 120.0
 
 
 app = typer.Typer(no_args_is_help=True, help="Sessions.")
+app.command("create")(creation.create)
 app.command("delete")(deletion.delete)
-
-
-@app.command()
-def create(
-    context: typer.Context,
-    session_id: Annotated[str, typer.Argument(metavar="[SESSION]", help="Its id. Default: a new one.")] = "",
-    profile: Annotated[str, typer.Option(help="The agent's profile.")] = "",
-    directory: Annotated[
-        Path | None, typer.Option(help="Where it works. Default: the service's default directory.")
-    ] = None,
-    provision: Annotated[
-        str, typer.Option(metavar="PROVIDER", help="Make a new workspace, e.g. with `local`.")
-    ] = "",
-    label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label; repeatable.")] = None,
-    approval: ApprovalOption = Approval.ask,
-    model: ModelOption = "",
-    mode: ModeOption = "",
-    agent_option: AgentOptionOption = None,
-    mcp: McpOption = None,
-    wait_ready: Annotated[bool, typer.Option("--wait", help="Wait until the workspace is ready.")] = False,
-    _json: JsonOption = False,
-) -> None:
-    """Make a session."""
-    options: Context = context.obj
-    if directory and provision:
-        raise typer.BadParameter("they exclude each other", param_hint="--directory and --provision")
-    request = session_pb2.CreateSessionRequest(
-        session_id=session_id,
-        agent=agent_of(profile, model, mode, agent_option, mcp),
-        approval_policy=approval.message,
-        labels=labels_of(label),
-        wait_ready=wait_ready,
-    )
-    if directory:
-        local = binding_pb2.LocalBinding(directory=str(directory.absolute()))
-        request.binding.CopyFrom(binding_pb2.Binding(local=local))
-    if provision:
-        request.provision.provider = provision
-
-    async def work(connection: Connection) -> Exit:
-        answer = await connection.sessions.CreateSession(request, metadata=connection.metadata)
-        if options.output.as_json:
-            options.output.message(answer.session)
-        else:
-            options.output.line(answer.session.session_id)
-        return Exit.COMPLETED
-
-    call(options, work)
 
 
 @app.command("list")

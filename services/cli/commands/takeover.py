@@ -13,11 +13,10 @@ from moorage.session.v1 import session_pb2
 from moorage.session.v1.journal_pb2_grpc import JournalServiceStub
 
 from services.cli.app import Context, JsonOption, call
-from services.cli.commands.operate import OwnerOption, WorkspaceOption
 from services.cli.connection import Connection
 from services.cli.directory import find_session
 from services.cli.exits import Exit
-from services.cli.operators import channel_to
+from services.cli.operators import OwnerOption, WorkspaceOption, channel_to
 from services.cli.output import Output
 from services.cli.taking_over import NotTaken, Place, claim_session, fence, taken
 from services.cli.transcript import state_name
