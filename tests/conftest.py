@@ -17,13 +17,16 @@ from services.cli.postgres.embedded import EmbeddedPostgres
 from services.common.database import Database
 from services.common.migrations import migrate
 from services.common.settings import DatabaseSettings
-from tests.databases import execute, in_database
+from tests.databases import Clones, execute, in_database
 
 T = TypeVar("T")
 
 REQUIRE_ALL = "MOORAGE_REQUIRE_ALL"
 TEMPLATE = "moorage_template"
 SERVICES = Path(__file__).parents[1] / "services"
+MOST_WORKERS = 8
+# By how long their files run; the rest is short.
+LONGEST_FIRST = {name: place for place, name in enumerate(("system", "stop_table", "races", "cli", "runner"))}
 
 
 def pytest_configure() -> None:
@@ -42,6 +45,17 @@ def pytest_configure() -> None:
             del os.environ[name]
     # Without bytecode each of the hundreds of processes that tests start compiles all its modules.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Two processes for each core: much of a test is waiting for a lease to end or a process to start."""
+    return min(2 * len(os.sched_getaffinity(0)), MOST_WORKERS)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, so that no process is left alone with a long file at the end."""
+    items.sort(key=lambda item: LONGEST_FIRST.get(item.path.parent.name, len(LONGEST_FIRST)))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -78,13 +92,19 @@ def template_database(postgres_url: str) -> str:
     return TEMPLATE
 
 
+@pytest.fixture(scope="session")
+def clones(postgres_url: str, template_database: str) -> Iterator[Clones]:
+    """Where databases with the schemas of all services come from."""
+    clones = Clones(postgres_url, template_database)
+    yield clones
+    clones.close()
+
+
 @pytest.fixture
-async def database_url(postgres_url: str, template_database: str) -> AsyncIterator[str]:
+async def database_url(clones: Clones) -> AsyncIterator[str]:
     """A database of this test only, with the schemas of all services."""
-    name = f"test_{secrets.token_hex(6)}"
-    await execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template_database}" STRATEGY file_copy')
-    yield in_database(postgres_url, name)
-    await execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
+    async with clones.one() as url:
+        yield url
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ Probe = Callable[[], Awaitable[None]]
 
 _log: Final = get_logger(__name__)
 _PATIENCE: Final = 3.0
-# Until all dependencies were seen once: they mostly start at the same time as this process.
-_FIRST_INTERVAL: Final = 0.2
+# Until all dependencies were seen once: some are this process's own loops, others mostly start at the same time.
+_FIRST_INTERVAL: Final = 0.02
+_LONGEST_FIRST_INTERVAL: Final = 0.2
 
 
 class Readiness:
@@ -49,9 +50,11 @@ class Readiness:
 
     async def run(self) -> None:
         """Look for ever; raises only StartupRefused, and only before everything was there once."""
+        pause = _FIRST_INTERVAL
         while True:
             await self.check()
-            await asyncio.sleep(self._interval if self._was_ready else min(self._interval, _FIRST_INTERVAL))
+            await asyncio.sleep(self._interval if self._was_ready else min(self._interval, pause))
+            pause = min(pause * 2, _LONGEST_FIRST_INTERVAL)
 
     async def check(self) -> None:
         """One round: all probes at the same time."""

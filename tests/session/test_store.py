@@ -125,7 +125,8 @@ async def blocked(database: Database) -> None:
         async with database.connection() as connection:
             return bool(
                 await connection.fetchval(
-                    "SELECT true FROM pg_stat_activity WHERE wait_event_type = 'Lock' LIMIT 1"
+                    "SELECT true FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+                    "AND datname = current_database() LIMIT 1"
                 )
             )
 

@@ -137,7 +137,11 @@ async def refused(call: Awaitable[object]) -> MoorageError:
 
 
 async def _somebody_waits(connection: Connection) -> bool:
-    return bool(await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+    waiting: int = await connection.fetchval(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+        "AND datname = current_database()"
+    )
+    return waiting > 0
 
 
 async def until_left(instance: WorkspaceInstance, leave: asyncio.Event) -> None:

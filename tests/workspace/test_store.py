@@ -119,4 +119,8 @@ async def test_a_deployment_is_named_by_its_database(work: WorkStore) -> None:
 
 async def _somebody_waits(database: Database) -> bool:
     async with database.connection() as connection:
-        return bool(await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+        waiting: int = await connection.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+            "AND datname = current_database()"
+        )
+    return waiting > 0
