@@ -47,6 +47,10 @@ class WorkspaceSettings(ServiceSettings, DatabaseSettings):
         validate_default=True,
         description="directory in which provisioned directories are made",
     )
+    local_enabled: bool = Field(
+        True,
+        description="run agents as processes of this instance, with all its rights; off, for one that commands an engine",
+    )
     provision_enabled: bool = Field(True, description="make new directories; removal always works")
     provision_timeout: PositiveSeconds = Field(900.0, description="until a workspace that is not made fails")
     collect_interval: PositiveSeconds = Field(60.0, description="between looks for what should not be there")

@@ -117,7 +117,7 @@ def build(settings: WorkspaceSettings) -> WorkspaceInstance:
     commands, sources = Commands(instance, execs, clock), SourceStore(database)
     contents = (
         Filling(commands, fork_server, sources.upload, _means(settings)),
-        SettingUp(commands, sources.keep_result),
+        SettingUp(commands, sources),
     )
     worker = Worker(instance, (store, work), registry, execs, contents, changes, retries)
     fence = Fence(store, verifier, execs, writes, settings.instance_id)
@@ -180,14 +180,15 @@ def _bounds(settings: WorkspaceSettings) -> Bounds:
 
 
 def _local(settings: WorkspaceSettings, fork_server: ForkServer) -> LocalProvider:
-    default = settings.default_directory
+    default = settings.default_directory if settings.local_enabled else None
     return LocalProvider(
-        root=str(settings.root),
+        root=str(settings.root) if settings.local_enabled else "",
         default_directory="" if default is None else str(default),
         state_directory=str(settings.state_directory),
-        enabled=settings.provision_enabled,
+        enabled=settings.provision_enabled and settings.local_enabled,
         fork_server=fork_server,
         variables=heritable(os.environ),
+        barred="" if settings.local_enabled else "provider local is switched off on this instance",
     )
 
 

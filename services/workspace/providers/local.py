@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,17 +15,16 @@ from pathlib import Path
 from typing import Final
 
 from services.common.errors import InvalidArgument
-from services.common.validation import check_text
 from services.workspace.exec.forkserver import ForkServer
 from services.workspace.exec.process import Process
-from services.workspace.providers import directories, provisioned
+from services.workspace.providers import provisioned
 from services.workspace.providers.files import Tree
 from services.workspace.providers.found import Found
 from services.workspace.providers.labels import Label
-from services.workspace.providers.registry import Unasked, Unusable, Vanished
+from services.workspace.providers.registry import Unasked, Unusable
 from services.workspace.sources.wanted import Directory
 from services.workspace.specs import Limits, Network, Spec
-from services.workspace.workspaces import Origin, Workspace, outside_root
+from services.workspace.workspaces import Origin, Workspace
 
 NAME: Final = "local"
 
@@ -36,7 +33,8 @@ NAME: Final = "local"
 class LocalProvider:
     """See the module. All paths are absolute and free of links; `default_directory` may be empty.
 
-    `variables` are this instance's own that commands may inherit.
+    `variables` are this instance's own that commands may inherit. `barred` says why nothing may run
+    here, and is empty where it may.
     """
 
     root: str
@@ -46,11 +44,12 @@ class LocalProvider:
     fork_server: ForkServer
     variables: Mapping[str, str]
     name: str = NAME
+    barred: str = ""
 
     @property
     def unavailable_cause(self) -> str:
         """See Provider."""
-        return "" if self.enabled else "provisioning is disabled"
+        return self.barred or ("" if self.enabled else "provisioning is disabled")
 
     @property
     def images(self) -> Sequence[str]:
@@ -81,18 +80,9 @@ class LocalProvider:
 
     def accept(self, field: str, directory: str) -> str:
         """See Provider."""
-        check_text(field, directory)
-        if not Path(directory).is_absolute():
-            raise InvalidArgument.of(field, "must be an absolute path")
-        resolved = os.path.realpath(directory)
-        self._confine(field, directory, resolved)
-        try:
-            is_directory = stat.S_ISDIR(Path(resolved).stat().st_mode)
-        except OSError as error:
-            raise InvalidArgument.of(field, f"{error.strerror}: {directory}") from error
-        if not is_directory:
-            raise InvalidArgument.of(field, f"is not a directory: {directory}")
-        return resolved
+        if self.barred:
+            raise InvalidArgument.of(field, self.barred)
+        return roots.accept(field, directory, self.root, self.state_directory)
 
     async def provision(self, workspace: Workspace, deployment: str) -> None:
         """See Provider."""
@@ -134,14 +124,8 @@ class LocalProvider:
     async def spawn(self, workspace: Workspace, directory: str, terminal: tuple[int, int] | None) -> Process:
         """See Provider."""
         self._check(workspace)
-        path = str(Path(workspace.root, check_text("start.directory", directory)))
-        try:
-            with directories.pinned(path, workspace.root) as fd:
-                return self.fork_server.spawn(fd, terminal)
-        except directories.Escape:
-            raise outside_root("start.directory", directory, workspace.root) from None
-        except OSError as error:
-            raise InvalidArgument.of("start.directory", f"{error.strerror}: {directory}") from error
+        with roots.start_directory(workspace, directory) as descriptor:
+            return self.fork_server.spawn(descriptor, terminal)
 
     @contextlib.contextmanager
     def files(self, workspace: Workspace) -> Iterator[Tree]:
@@ -150,29 +134,15 @@ class LocalProvider:
             yield Tree(self._pin(workspace, held), workspace.root)
 
     def _check(self, workspace: Workspace) -> None:
+        if self.barred:
+            raise Unusable(self.barred)
         with contextlib.ExitStack() as held:
             self._pin(workspace, held)
 
     def _pin(self, workspace: Workspace, held: contextlib.ExitStack) -> int:
         """Its root, open until the stack is closed."""
         within = self.root if workspace.origin is Origin.SUPPLIED else self.state_directory
-        if not directories.is_inside(workspace.root, within):
-            # The settings have become narrower since it was stored.
-            raise Unusable(f"{workspace.root} lies outside {within}")
-        try:
-            return held.enter_context(directories.pinned(workspace.root, workspace.root))
-        except directories.Escape:
-            raise Vanished(f"{workspace.root} leads elsewhere now") from None
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise Vanished(f"{workspace.root}: {error.strerror}") from error
-        except OSError as error:
-            raise Unusable(f"{workspace.root}: {error.strerror}") from error
-
-    def _confine(self, field: str, directory: str, resolved: str) -> None:
-        if not directories.is_inside(resolved, self.root):
-            raise outside_root(field, directory, self.root)
-        if directories.is_inside(resolved, self.state_directory):
-            raise InvalidArgument.of(field, f"{directory} lies among the provisioned workspaces")
+        return roots.pin(workspace, within, held)
 
 
 def _check_network(field: str, network: Network) -> None:
