@@ -91,7 +91,8 @@ class Collector:
                 await self._look(provider, garbage, dry_run=dry_run)
             except Unasked as error:
                 unasked[provider.name] = str(error)
-        self._gauges.passed(whole=not unasked)
+        if not dry_run:
+            self._gauges.passed(whole=not unasked)
         return Report(tuple(garbage), unasked)
 
     async def _look(self, provider: Provider, garbage: list[Garbage], *, dry_run: bool) -> None:
