@@ -90,6 +90,19 @@ class Acquisition:
 
 
 @dataclass(frozen=True, slots=True)
+class Release:
+    """What ReleaseLease asks for."""
+
+    resource: str
+    holder: str
+    token: int
+
+    def stale(self) -> LeaseStale:
+        """The refusal: another token stands, or another holder."""
+        return LeaseStale(resource=self.resource, holder=self.holder, token=self.token)
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """A lease as it stands; times are of the database's clock, where `live` was judged too.
 

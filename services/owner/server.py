@@ -15,9 +15,11 @@ from services.common.database import Database
 from services.common.loops import forever
 from services.common.serving import ServiceServer
 from services.owner.config import OwnerSettings
+from services.owner.grouping import LeaseGroups
 from services.owner.keys import KeyRing
 from services.owner.leases import TtlLimits
 from services.owner.servicer import LeaseServicer
+from services.owner.store.batches import BatchStore
 from services.owner.store.keys import KeyStore
 from services.owner.store.leases import LeaseStore
 from services.owner.upkeep import KeyUpkeep, RequestUpkeep
@@ -63,13 +65,14 @@ def build(settings: OwnerSettings) -> Owner:
     """A replica, not serving yet."""
     database = Database(settings, name="moorage-owner")
     leases, keys, ring = LeaseStore(database), KeyStore(database, settings.key_schedule), KeyRing()
+    groups = LeaseGroups(leases, BatchStore(database))
     key_upkeep = KeyUpkeep(keys, ring, settings)
     request_upkeep = RequestUpkeep(leases, settings)
     limits = TtlLimits(settings.default_ttl, settings.min_ttl, settings.max_ttl)
 
     server = ServiceServer(settings, name=NAME)
     server.add(
-        partial(add_LeaseServiceServicer_to_server, LeaseServicer(leases, keys, ring, limits)),
+        partial(add_LeaseServiceServicer_to_server, LeaseServicer(leases, groups, keys, ring, limits)),
         lease_pb2.DESCRIPTOR.services_by_name["LeaseService"].full_name,
     )
     has_schema = database.readiness(NAME)
@@ -80,6 +83,7 @@ def build(settings: OwnerSettings) -> Owner:
 
     server.readiness("database", can_grant)
     loops = (
+        groups.run,
         partial(forever, "agreeing on grant keys", key_upkeep.step),
         partial(forever, "forgetting request ids", request_upkeep.step),
     )

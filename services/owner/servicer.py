@@ -15,8 +15,17 @@ from services.common.failpoints import failpoint
 from services.common.pages import PageToken, page_size
 from services.fencing.grants import GrantClaims, GrantSigner, timestamp
 from services.owner import leases
+from services.owner.grouping import LeaseGroups
 from services.owner.keys import KeyRing, StoredKey
-from services.owner.leases import Acquisition, Lease, Renewal, RenewalOutcome, RenewalState, TtlLimits
+from services.owner.leases import (
+    Acquisition,
+    Lease,
+    Release,
+    Renewal,
+    RenewalOutcome,
+    RenewalState,
+    TtlLimits,
+)
 from services.owner.store.keys import KeyStore
 from services.owner.store.leases import LeaseStore
 
@@ -35,9 +44,12 @@ _STATES: Final = {
 class LeaseServicer(LeaseServiceServicer):
     """The contract's side of the owner service. Grants are signed after the commit."""
 
-    def __init__(self, store: LeaseStore, keys: KeyStore, ring: KeyRing, limits: TtlLimits) -> None:
-        """`ring` signs, `keys` tells which keys verify."""
+    def __init__(
+        self, store: LeaseStore, groups: LeaseGroups, keys: KeyStore, ring: KeyRing, limits: TtlLimits
+    ) -> None:
+        """`groups` changes leases, but for renewals, `ring` signs, `keys` tells which keys verify."""
         self._store = store
+        self._groups = groups
         self._keys = keys
         self._ring = ring
         self._limits = limits
@@ -49,7 +61,7 @@ class LeaseServicer(LeaseServiceServicer):
         acquisition = self._acquisition(request)
         # Without a key nothing may be granted.
         signer = self._ring.signer()
-        lease = await self._store.acquire(acquisition)
+        lease = await self._groups.acquire(acquisition)
         await failpoint("owner.acquire_lease.after_commit")
         response = lease_pb2.AcquireLeaseResponse(lease=_lease(lease), grant=signer.sign(_claims(lease)))
         if lease.replaced_expire_time is not None:
@@ -76,11 +88,12 @@ class LeaseServicer(LeaseServiceServicer):
         self, request: lease_pb2.ReleaseLeaseRequest, context: Context
     ) -> lease_pb2.ReleaseLeaseResponse:
         """See the contract."""
-        lease = await self._store.release(
+        release = Release(
             leases.check_resource("resource", request.resource),
             leases.check_holder("holder", request.holder),
             leases.check_token("token", request.token),
         )
+        lease = await self._groups.release(release)
         return lease_pb2.ReleaseLeaseResponse(lease=_lease(lease))
 
     async def GetLease(

@@ -9,6 +9,7 @@ import pytest
 from services.common.database import Database
 from services.common.settings import DatabaseSettings
 from services.owner.leases import Acquisition, LeaseEnded, Renewal
+from services.owner.store.batches import BatchStore
 from services.owner.store.leases import LeaseStore
 from tests.conditions import eventually
 from tests.owner.replicas import Connection, Holder, replica
@@ -107,8 +108,10 @@ async def test_grants_and_renewals_commit_durably(
         store = LeaseStore(database)
         await store.acquire(_acquisition("a"))
         await store.renew("alice/1", [Renewal("a", 1)])
+        await connection.execute("INSERT INTO owner.leases (resource) VALUES ('b')")
+        assert (await BatchStore(database).run([_acquisition("b")], [])).keys() == {"b"}
     used = [row["synchronous"] for row in await connection.fetch("SELECT * FROM owner.commits")]
-    assert used == [configured if configured == "remote_apply" else "on"] * 2
+    assert used == [configured if configured == "remote_apply" else "on"] * 3
 
 
 def _acquisition(resource: str, *, holder: str = "alice/1", request_id: str = "") -> Acquisition:

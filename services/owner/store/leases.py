@@ -13,7 +13,7 @@ from services.owner.leases import (
     Acquisition,
     Lease,
     LeaseNotFound,
-    LeaseStale,
+    Release,
     Renewal,
     RenewalOutcome,
     RenewalState,
@@ -89,7 +89,7 @@ class LeaseStore:
             for renewal in renewals
         ]
 
-    async def release(self, resource: str, holder: str, token: int) -> Lease:
+    async def release(self, release: Release) -> Lease:
         """End a lease now; one that has ended stays as it is. LeaseStale unless it is this one."""
         async with self._database.connection() as connection:
             row = await connection.fetchrow(
@@ -99,12 +99,12 @@ class LeaseStore:
                 WHERE resource = $1 AND holder = $2 AND token = $3
                 RETURNING *, false AS live
                 """,
-                resource,
-                holder,
-                token,
+                release.resource,
+                release.holder,
+                release.token,
             )
         if row is None:
-            raise LeaseStale(resource=resource, holder=holder, token=token)
+            raise release.stale()
         return lease_of(row)
 
     async def get(self, resource: str) -> Lease:
