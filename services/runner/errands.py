@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
-from acp import schema
 from moorage.session.v1.session_pb2 import AgentSpec
 
 from services.common.clock import Clock
 from services.common.errors import MoorageError
 from services.runner.acp.errors import INVALID_REQUEST
+from services.runner.acp.library import schema
 from services.runner.acp.lines import Message
 from services.runner.acp.requests import ClientRequest
 from services.runner.acp.rpc import RequestError, mark_retrieved

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Final
 
-from acp import schema
 from moorage.common.v1.errors_pb2 import ErrorReason
 from moorage.workspace.v1 import workspace_pb2
 
 from services.common.errors import InvalidArgument, MoorageError
 from services.fencing.leases import HeldLease
 from services.runner.acp.errors import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND
+from services.runner.acp.library import schema
 from services.runner.acp.lines import Message
 from services.runner.acp.rpc import RequestError
 from services.runner.clients.workspaces import Workspaces

@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from acp import schema
 from moorage.workspace.v1.workspace_pb2 import ExecStart
 
 from services.common.clock import Clock
@@ -16,6 +15,7 @@ from services.common.telemetry import current_traceparent
 from services.common.validation import mint_id
 from services.fencing.leases import HeldLease
 from services.runner.acp.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, RESOURCE_NOT_FOUND
+from services.runner.acp.library import schema
 from services.runner.acp.lines import Message
 from services.runner.acp.rpc import RequestError
 from services.runner.clients.processes import Process, ProcessEnd, Processes

@@ -14,7 +14,6 @@ from services.cli.output import Output
 from services.cli.stack import SCHEMAS
 from services.common.migrations import migrate as apply
 from services.common.migrations import pending
-from services.common.settings import with_password
 
 
 def migrate(
@@ -49,8 +48,12 @@ def migrate(
 
 
 def _complete(url: str, password_file: Path | None) -> str:
+    if not password_file:
+        return url
+    from services.common.settings import with_password  # noqa: PLC0415 (slow, and no other command needs it)
+
     try:
-        return with_password(url, password_file) if password_file else url
+        return with_password(url, password_file)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--database-password-file") from None
 

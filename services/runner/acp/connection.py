@@ -8,9 +8,6 @@ from importlib.metadata import version
 from types import TracebackType
 from typing import Any, Final, Self
 
-from acp import schema
-from acp.meta import AGENT_METHODS, PROTOCOL_VERSION
-
 from services.runner.acp.errors import (
     AUTH_REQUIRED,
     AgentAuthRequired,
@@ -21,6 +18,7 @@ from services.runner.acp.errors import (
     AuthMethod,
 )
 from services.runner.acp.inbound import Inbound
+from services.runner.acp.library import AGENT_METHODS, PROTOCOL_VERSION, schema
 from services.runner.acp.lines import Message, NoiseLog
 from services.runner.acp.messages import (
     AgentHandler,

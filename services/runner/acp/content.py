@@ -6,7 +6,6 @@ import base64
 from collections.abc import Iterable
 from typing import Any, Final
 
-from acp import schema
 from moorage.common.v1.content_pb2 import (
     AudioContent,
     ContentBlock,
@@ -17,6 +16,7 @@ from moorage.common.v1.content_pb2 import (
 )
 
 from services.runner.acp.errors import UnsupportedContent
+from services.runner.acp.library import schema
 from services.runner.acp.lines import Message
 
 # The block's field in the contract -> the agent's capability that it needs.

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from acp import schema
-from acp.meta import CLIENT_METHODS
 from pydantic import ValidationError
 
 from services.common.logs import get_logger
 from services.runner.acp.elicitation import Elicitation, elicitation_request, told
 from services.runner.acp.errors import INVALID_PARAMS
+from services.runner.acp.library import CLIENT_METHODS, schema
 from services.runner.acp.lines import Message
 from services.runner.acp.messages import AgentHandler, PermissionRequest, Prompt, SessionUpdate
 from services.runner.acp.permissions import Gates, outcome

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
-from acp import schema
 from pydantic import ValidationError
 
 from services.runner.acp.elicitation import Elicitation, ElicitationOutcome
 from services.runner.acp.errors import AgentProtocolError, AuthMethod
+from services.runner.acp.library import schema
 from services.runner.acp.lines import Message
 from services.runner.acp.offers import Offers
 from services.runner.acp.requests import ClientRequest

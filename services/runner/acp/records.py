@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from acp import schema
-from acp.meta import CLIENT_METHODS
 from moorage.common.v1.record_pb2 import (
     AgentChoice,
     AgentCommand,
@@ -34,6 +32,7 @@ from moorage.common.v1.record_pb2 import (
 from moorage.common.v1.turn_pb2 import TokenUsage
 
 from services.runner.acp.content import proto_block
+from services.runner.acp.library import CLIENT_METHODS, schema
 from services.runner.acp.messages import PermissionRequest, PromptResult, SessionUpdate
 from services.runner.acp.offers import Choice, Option, options_of
 

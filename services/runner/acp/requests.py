@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from acp import schema
-from acp.meta import CLIENT_METHODS
 from pydantic import ValidationError
 
 from services.runner.acp.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from services.runner.acp.library import CLIENT_METHODS, schema
 from services.runner.acp.lines import Message
 from services.runner.acp.rpc import RequestError
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from acp import schema
 from moorage.session.v1.session_pb2 import McpServer
 
 from services.runner.acp.errors import UnsupportedServer
+from services.runner.acp.library import schema
 from services.runner.acp.lines import Message
 
 # Every agent can start one; what else it can it says.
