@@ -22,7 +22,7 @@ UID: Final = 10001
 # Longer than anything here takes on a busy machine.
 PATIENCE: Final = 120.0
 # A runner that was killed is missed sooner than by default.
-SETTINGS: Final = "MOORAGE_RUNNER_LEASE_TTL=4\n"
+SETTINGS: Final = "MOORAGE_RUNNER_LEASE_TTL=8\n"
 
 
 def compose_command() -> list[str] | None:
@@ -68,7 +68,7 @@ class Deployment:
             "MOORAGE_NAME": self.name,
             "MOORAGE_STATE": self.state,
             "MOORAGE_SETTINGS": self.directory / "settings.env",
-            "MOORAGE_HEALTH_INTERVAL": "2s",
+            "MOORAGE_HEALTH_INTERVAL": "3s",
             **dict(zip(("MOORAGE_PORT_A", "MOORAGE_PORT_B"), free_ports(2), strict=True)),
             "POSTGRES_IMAGE": "moorage-test:postgres",
             "DATABASE_PASSWORD_FILE": self.directory / "password",
