@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,14 +34,16 @@ class StackOptions:
 
     `root` is where agents may work, `state` where data and logs go. Without
     `database_url` an embedded PostgreSQL keeps its data in `state`. `listen` fixes
-    addresses by the names of PORTS; the others are these, or free ones. `tell` hears
-    what takes a while.
+    addresses by the names of PORTS; the others are these, or free ones. `images` are those
+    that containers can have; without any, the settings of the workspace service count. `tell`
+    hears what takes a while.
     """
 
     root: Path
     state: Path
     database_url: str = ""
     listen: Mapping[str, str] = field(default_factory=dict)
+    images: Sequence[str] = ()
     tell: Callable[[str], None] = lambda _: None
 
     @property
@@ -133,6 +136,7 @@ def service_specs(options: StackOptions, running: Running, database_url: str) ->
                 *("--session-address", running.session),
                 *("--root", str(options.root), "--default-directory", str(options.root)),
                 *("--state-directory", str(options.state / "workspaces")),
+                *(("--docker-images", json.dumps(options.images)) if options.images else ()),
             ),
             database,
         ),

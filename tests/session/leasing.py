@@ -45,10 +45,17 @@ class Taker:
         pool: str = "default",
         capacity: int = 10,
         profiles: str = "demo",
+        networked: str = "",
         ttl: float = LONG,
     ) -> lease_pb2.AcquireLeaseResponse:
         """The registration of a runner, whose holder is `<name>/1`."""
-        labels = {"role": "runner", "pool": pool, "capacity": str(capacity), "profiles": profiles}
+        labels = {
+            "role": "runner",
+            "pool": pool,
+            "capacity": str(capacity),
+            "profiles": profiles,
+            "networked": networked,
+        }
         return await self._take(f"runners/{name}", f"{name}/1", endpoint, labels, ttl)
 
     async def release(self, lease: lease_pb2.Lease) -> None:

@@ -36,6 +36,13 @@ def up(
         ),
     ] = "",
     database_url: DatabaseOption = "",
+    docker_image: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="IMAGE",
+            help="Sessions may have containers of this image; repeatable, the first is the default one.",
+        ),
+    ] = None,
     _json: JsonOption = False,
 ) -> None:
     """Start the four services on loopback; agents may work below the current directory."""
@@ -44,7 +51,8 @@ def up(
 
     async def serve() -> Exit:
         tell = (lambda _: None) if options.output.as_json else options.output.line
-        stack = StackOptions(root, state_directory(root), database_url, _addresses(listen), tell)
+        addresses, images = _addresses(listen), docker_image or []
+        stack = StackOptions(root, state_directory(root), database_url, addresses, images, tell)
         async with run_stack(stack) as running:
             _announce(options.output, running)
             try:

@@ -17,6 +17,14 @@ def exits(prompt: Message) -> None:
     os._exit(3)
 
 
+def eats_memory(prompt: Message) -> None:
+    """Until there is none."""
+    chunk("hungry")
+    eaten = []
+    while True:
+        eaten.append(b"x" * 2**20)
+
+
 def closes(prompt: Message) -> None:
     """Its output ends, the process lives on."""
     chunk("before the end")
