@@ -18,9 +18,9 @@ def place(tmp_path: Path) -> Iterator[Place]:
     place.clean()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def moored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A directory in which `moorage up` runs."""
+    """A directory in which `moorage up` runs, for all files: tests leave its services as they were."""
     place = Place.below(tmp_path_factory.mktemp("moored"))
     with up(place):
         yield place

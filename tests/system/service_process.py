@@ -26,6 +26,8 @@ class ServiceProcess:
         self._arguments = ("--listen", listen, *arguments)
         self._environment = {**os.environ, VARIABLE: failpoints}
         self._process: asyncio.subprocess.Process | None = None
+        self._entries: list[dict[str, Any]] = []
+        self._read = 0
 
     async def __aenter__(self) -> Self:
         command = (sys.executable, "-m", f"services.{self._name}", *self._arguments)
@@ -47,9 +49,13 @@ class ServiceProcess:
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """What it logged under this name."""
-        lines = self._log.read_text(encoding="utf-8").splitlines()
-        entries = [json.loads(line) for line in lines if line.startswith("{")]
-        return [entry for entry in entries if entry.get("event") == name]
+        with self._log.open("rb") as log:
+            log.seek(self._read)
+            whole, end, _ = log.read().rpartition(b"\n")
+        # Whoever waits asks often: nothing is read twice.
+        self._read += len(whole) + len(end)
+        self._entries += (json.loads(line) for line in whole.splitlines() if line.startswith(b"{"))
+        return [entry for entry in self._entries if entry.get("event") == name]
 
     async def logged(self, name: str, within: float = 60.0) -> dict[str, Any]:
         """The first event of this name, once it is there."""
