@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -200,3 +201,16 @@ async def test_a_provisioned_directory_that_vanished_is_lost(client: Client, hol
     assert (await client.get()).state == workspace_pb2.WORKSPACE_STATE_LOST
     await client.delete()
     assert (await client.settled()).state == DELETED
+
+
+async def test_what_was_left_of_writing_a_label_goes_too(client: Client, machine: Machine) -> None:
+    root = Path((await client.make()).root)
+    label = root.parent / "w1.json"
+    # As a process leaves it that dies between two system calls.
+    draft = label.with_name(f"w1.json.{hashlib.sha256(label.read_bytes()).hexdigest()[:16]}")
+    label.rename(draft)
+    (stranger := label.with_name("w1.json.0123456789abcdef")).touch()
+    root.rmdir()
+    await client.delete()
+    assert (await client.settled()).state == DELETED
+    assert list(root.parent.iterdir()) == [stranger]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import stat
@@ -46,18 +47,27 @@ class Label:
 
     def write(self, parent: int) -> None:
         """Put it there whole or not at all; FileExistsError when there is one."""
-        draft = f"{self._name}.{os.urandom(4).hex()}"
-        with os.fdopen(os.open(draft, _WRITE, 0o600, dir_fd=parent), "wb") as file:
-            file.write(self._content)
         try:
-            os.link(draft, self._name, src_dir_fd=parent, dst_dir_fd=parent)
+            with os.fdopen(os.open(self._draft, _WRITE, 0o600, dir_fd=parent), "wb") as file:
+                file.write(self._content)
+            os.link(self._draft, self._name, src_dir_fd=parent, dst_dir_fd=parent)
         finally:
-            os.unlink(draft, dir_fd=parent)
+            self.forget_draft(parent)
 
     def remove(self, parent: int) -> None:
         """Take it away."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._name, dir_fd=parent)
+
+    def forget_draft(self, parent: int) -> None:
+        """Remove what a process left that died while it wrote."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._draft, dir_fd=parent)
+
+    @property
+    def _draft(self) -> str:
+        # Named by what it says: others' drafts are neither used nor removed.
+        return f"{self._name}.{hashlib.sha256(self._content).hexdigest()[:16]}"
 
     @property
     def _name(self) -> str:

@@ -44,6 +44,7 @@ def remove(root: str, label: Label, give_up: Callable[[], bool]) -> bool:
             directories.opened(str(path.parent.parent)) as state,
             directories.opened(path.parent.name, state) as project,
         ):
+            label.forget_draft(project)
             if not label.is_ours(project):
                 _log.info("nothing of ours to remove", root=root)
                 return False
