@@ -15,8 +15,8 @@ from services.cli.commands import (
     diff,
     doctor,
     history,
+    leases,
     migrate,
-    operate,
     run,
     runner,
     session,
@@ -84,7 +84,7 @@ session.app.command()(takeover.takeover)
 app.add_typer(session.app, name="session")
 app.add_typer(history.turn_app, name="turn")
 app.add_typer(history.command_app, name="command")
-app.add_typer(operate.lease_app, name="lease")
+app.add_typer(leases.lease_app, name="lease")
 app.add_typer(workspaces.app, name="workspace")
 app.add_typer(runner.runner_app, name="runner")
 app.command()(doctor.doctor)
