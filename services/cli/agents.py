@@ -30,10 +30,23 @@ McpOption = Annotated[
         help="For a new session: a server of the Model Context Protocol, by its command or URL; repeatable.",
     ),
 ]
+SecretOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret",
+        metavar="VARIABLE=NAME",
+        help="For a new session: a variable of the agent, and the runners' secret to put in; repeatable.",
+    ),
+]
 
 
 def agent_of(
-    profile: str, model: str, mode: str, options: list[str] | None, mcp: list[str] | None
+    profile: str,
+    model: str,
+    mode: str,
+    options: list[str] | None,
+    mcp: list[str] | None,
+    secrets: list[str] | None,
 ) -> session_pb2.AgentSpec:
     """The agent that is asked for."""
     return session_pb2.AgentSpec(
@@ -42,6 +55,7 @@ def agent_of(
         mode=mode,
         options=dict(_pair(text, "--agent-option") for text in options or ()),
         mcp_servers=[_server(*_pair(text, "--mcp")) for text in mcp or ()],
+        secret_refs=dict(_pair(text, "--secret") for text in secrets or ()),
     )
 
 

@@ -55,6 +55,7 @@ class Wishes:
                 yield f"--{name}", getattr(session.agent, name), wanted
         yield from _places(session, self.making)
         yield from _pairs("--agent-option", session.agent.options, self.agent.options)
+        yield from _pairs("--secret", session.agent.secret_refs, self.agent.secret_refs)
         yield from _pairs("--mcp", _servers(session.agent), _servers(self.agent))
 
 

@@ -35,6 +35,9 @@ class RunnerSettings(ServiceSettings):
     profiles_directory: Path | None = Field(
         None, description="a directory of TOML files with agent profiles, besides the built-in ones"
     )
+    secrets_directory: Path | None = Field(
+        None, description="a directory of secrets that sessions may name, PROJECT/NAME for each"
+    )
     lease_ttl: float = Field(15.0, description="length of its leases", ge=2, le=3600)
     call_timeout: PositiveSeconds = Field(10.0, description="for one call of another service")
     prepare_timeout: PositiveSeconds = Field(900.0, description="until the workspace is ready and claimed")

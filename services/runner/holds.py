@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -73,10 +73,17 @@ class Hold:
         if self.lease.loss is not None:
             self._tell()
 
-    async def launch(self, runtimes: Runtimes, place: Place, profile: Profile, agent: AgentSpec) -> Runtime:
+    async def launch(
+        self,
+        runtimes: Runtimes,
+        place: Place,
+        profile: Profile,
+        agent: AgentSpec,
+        environment: Mapping[str, str],
+    ) -> Runtime:
         """Have an agent started; it is this hold's runtime until it is ended."""
         self._haunted = place
-        self.runtime = await runtimes.launch(self.lease, place, profile, agent)
+        self.runtime = await runtimes.launch(self.lease, place, profile, agent, environment)
         return self.runtime
 
     @property

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
 from moorage.common.v1.turn_pb2 import EndReason, ResumeKind, TurnPhase
 from moorage.session.v1.journal_pb2 import BeginTurnResponse, RunObservation
+from moorage.session.v1.session_pb2 import McpServer
 
 from services.common.clock import Clock
 from services.common.errors import MoorageError
@@ -31,6 +33,7 @@ from services.runner.profiles import Profile
 from services.runner.questions import WAITS_FOR_AGENT
 from services.runner.resume import Resumed, Resumption, named, observed, resumed_warm
 from services.runner.runtimes import Runtime, Runtimes
+from services.runner.secrets import Secrets
 from services.runner.setup import Setup, told
 from services.runner.texts import storable
 
@@ -57,6 +60,7 @@ class Workshop:
     clock: Clock
     preparation: Preparation
     runtimes: Runtimes
+    secrets: Secrets
     profiles: Mapping[str, Profile]
     timeouts: PhaseTimeouts
     # Of what was said before, at most, to an agent that cannot know it.
@@ -105,8 +109,8 @@ class Phases:
         check_network(profile, place)
         listener.serve(place, profile, self._begun.agent)
         if resumed is None:
-            await self._start(profile, place, listener)
-            resumed = await self._load(listener)
+            servers = await self._start(profile, place, listener)
+            resumed = await self._load(servers, listener)
         return await self._converse(resumed, listener, limits)
 
     def _profile(self) -> Profile:
@@ -158,11 +162,16 @@ class Phases:
         resumed = resumed_warm(runtime)
         return resumed if resumed and runtime and await runtime.mark() else None
 
-    async def _start(self, profile: Profile, place: Place, listener: TurnListener) -> None:
+    async def _start(self, profile: Profile, place: Place, listener: TurnListener) -> Sequence[McpServer]:
+        """The servers that the agent is to be told of, with their secrets."""
         observation = RunObservation(workspace_provider=place.provider)
         phase, timeout = TurnPhase.TURN_PHASE_STARTING_AGENT, self._workshop.timeouts.starting
         async with self._phase(phase, f"for the agent {profile.name} to start", timeout, observation):
-            runtime = await self._hold.launch(self._workshop.runtimes, place, profile, self._begun.agent)
+            reveal = self._workshop.secrets.reveal
+            revealed = await asyncio.to_thread(reveal, self._execution.attempt.project, self._begun.agent)
+            runtime = await self._hold.launch(
+                self._workshop.runtimes, place, profile, self._begun.agent, revealed.environment
+            )
             runtime.audience.listener = listener
             await failpoint("runner.agent.before_open")
             try:
@@ -170,13 +179,14 @@ class Phases:
             except MoorageError as error:
                 raise start_failure(error, profile.install) from error
             runtime.info = await runtime.connection.initialize(timeout=timeout + _LATER)
+        return revealed.mcp_servers
 
-    async def _load(self, listener: TurnListener) -> Resumed:
+    async def _load(self, servers: Sequence[McpServer], listener: TurnListener) -> Resumed:
         runtime, info = self._agent
         phase, timeout = TurnPhase.TURN_PHASE_LOADING_SESSION, self._workshop.timeouts.loading
         waiting_reason = "for the agent to open its session"
         async with self._phase(phase, waiting_reason, timeout, RunObservation(agent=named(info))):
-            resumption = Resumption(self._begun, self._journal, self._workshop.history_bytes)
+            resumption = Resumption(self._begun, servers, self._journal, self._workshop.history_bytes)
             await failpoint("runner.session.before_load")
             resumed = await resumption.run(runtime, info, timeout + _LATER)
             setup = Setup(runtime.connection, resumed.native, timeout + _LATER)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from moorage.common.v1.turn_pb2 import ResumeKind
 from moorage.session.v1.journal_pb2 import BeginTurnResponse, RunObservation
+from moorage.session.v1.session_pb2 import McpServer
 
 from services.runner.acp.connection import AgentConnection
 from services.runner.acp.errors import AgentAuthRequired, AgentProtocolError, AgentRefused
@@ -73,11 +74,17 @@ def named(info: AgentInfo) -> str:
 class Resumption:
     """Opens the native session of a turn in an agent that was just started."""
 
-    def __init__(self, begun: BeginTurnResponse, journal: TurnJournal, history_bytes: int) -> None:
-        """At most so many bytes of history are told."""
+    def __init__(
+        self,
+        begun: BeginTurnResponse,
+        servers: Iterable[McpServer],
+        journal: TurnJournal,
+        history_bytes: int,
+    ) -> None:
+        """`servers` are those that the agent is told of; at most so many bytes of history are told."""
         self._native_session_id: Final = begun.native_session_id
         self._is_first = not begun.previous_turn_id
-        self._servers = begun.agent.mcp_servers
+        self._servers = servers
         self._journal = journal
         self._history_bytes = history_bytes
 

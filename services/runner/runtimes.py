@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -149,20 +149,29 @@ class Runtimes:
         self._processes = processes
         self._clock = clock
 
-    async def launch(self, lease: HeldLease, place: Place, profile: Profile, agent: AgentSpec) -> Runtime:
-        """Have an agent started; renewed grants are shown for it from now on. To be opened; to be ended or cut.
+    async def launch(
+        self,
+        lease: HeldLease,
+        place: Place,
+        profile: Profile,
+        agent: AgentSpec,
+        environment: Mapping[str, str],
+    ) -> Runtime:
+        """Have an agent started, with these variables and its profile's, secret ones too; renewed grants are shown for it from now on. To be opened; to be ended or cut.
 
         Never suspends, so whoever is interrupted has it, or it does not exist.
         """
         stack = AsyncExitStack()
-        start = _exec_start(lease, place, profile, agent)
+        start = _exec_start(lease, place, profile, environment)
         process = await stack.enter_async_context(self._processes.start(place.endpoint, start))
         stack.enter_context(lease.followed_by(process.show))
         return Runtime(process, place, agent, stack, self.patience, self._clock)
 
 
-def _exec_start(lease: HeldLease, place: Place, profile: Profile, agent: AgentSpec) -> ExecStart:
-    variables = {**profile.environment, **agent.environment}
+def _exec_start(
+    lease: HeldLease, place: Place, profile: Profile, environment: Mapping[str, str]
+) -> ExecStart:
+    variables = {**profile.environment, **environment}
     if traceparent := current_traceparent():
         variables["TRACEPARENT"] = traceparent
     return ExecStart(

@@ -36,6 +36,7 @@ from services.runner.places import Preparation
 from services.runner.profiles import Profile, ProfileError, load_profiles
 from services.runner.registration import Registration
 from services.runner.runtimes import Patience, Runtimes
+from services.runner.secrets import Secrets
 from services.runner.servicer import RunnerServicer
 
 NAME: Final = "runner"
@@ -114,6 +115,7 @@ def build(settings: RunnerSettings) -> Runner:
         clock=clock,
         preparation=Preparation(workspaces, clock),
         runtimes=Runtimes(processes, clock, patience),
+        secrets=Secrets(settings.secrets_directory),
         profiles=profiles,
         timeouts=PhaseTimeouts(settings.prepare_timeout, settings.agent_start_timeout, settings.load_timeout),
         history_bytes=settings.history_bytes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -18,6 +19,7 @@ _MAX_ARGUMENTS: Final = 64
 _MAX_TEXT: Final = 4096
 # All of it is part of the session's row, and read with it.
 _MAX_SPEC: Final = 64 * 1024
+_SECRET: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
 _SCHEMES: Final = ("http://", "https://")
 
 
@@ -27,6 +29,7 @@ def check_agent(field: str, given: session_pb2.AgentSpec, default_profile: str) 
     agent.CopyFrom(given)
     agent.profile = check_name(f"{field}.profile", agent.profile or default_profile)
     check_environment(f"{field}.environment", agent.environment)
+    _check_secrets(f"{field}.secret_refs", agent.secret_refs, agent.environment)
     _check_value(f"{field}.mode", agent.mode)
     _check_value(f"{field}.model", agent.model)
     check_size(f"{field}.options", agent.options, _MAX_OPTIONS, "options")
@@ -57,6 +60,7 @@ def _check_server(field: str, server: session_pb2.McpServer) -> None:
             for text in (server.stdio.command, *server.stdio.args):
                 _check_long(f"{field}.stdio", text)
             check_environment(f"{field}.stdio.environment", server.stdio.environment)
+            _check_secrets(f"{field}.stdio.secret_refs", server.stdio.secret_refs, server.stdio.environment)
         case "http":
             _check_called(f"{field}.http", server.http)
         case "sse":
@@ -70,6 +74,8 @@ def _check_called(field: str, called: session_pb2.McpHttp) -> None:
         raise InvalidArgument.of(f"{field}.url", "must begin with http:// or https://")
     _check_long(f"{field}.url", called.url)
     _check_headers(f"{field}.headers", called.headers)
+    _check_headers(f"{field}.secret_refs", called.secret_refs)
+    _check_names(f"{field}.secret_refs", called.secret_refs, called.headers)
 
 
 def _check_headers(field: str, headers: Mapping[str, str]) -> None:
@@ -78,6 +84,23 @@ def _check_headers(field: str, headers: Mapping[str, str]) -> None:
         check_present(field, name)
         _check_long(field, name)
         _check_long(f"{field}.{name[:80]}", value)
+
+
+def _check_secrets(field: str, refs: Mapping[str, str], others: Mapping[str, str]) -> None:
+    """Variables that are secret: usable names, none of them given as a value too."""
+    check_environment(field, refs)
+    _check_names(field, refs, others)
+
+
+def _check_names(field: str, refs: Mapping[str, str], others: Mapping[str, str]) -> None:
+    for name, secret in refs.items():
+        if not _SECRET.fullmatch(secret):
+            # Not what it is: it may be the secret itself.
+            raise InvalidArgument.of(
+                f"{field}.{name[:80]}", "must name a secret: 1 to 128 of A-Z a-z 0-9 _ . -"
+            )
+        if name in others:
+            raise InvalidArgument.of(f"{field}.{name[:80]}", "is given as a value, too")
 
 
 def _check_value(field: str, value: str) -> None:

@@ -10,7 +10,7 @@ import typer
 from moorage.common.v1 import binding_pb2
 from moorage.session.v1 import session_pb2
 
-from services.cli.agents import AgentOptionOption, McpOption, ModelOption, ModeOption, agent_of
+from services.cli.agents import AgentOptionOption, McpOption, ModelOption, ModeOption, SecretOption, agent_of
 from services.cli.app import Context, JsonOption, call
 from services.cli.connection import Connection
 from services.cli.exits import Exit
@@ -76,6 +76,7 @@ def create(
     mode: ModeOption = "",
     agent_option: AgentOptionOption = None,
     mcp: McpOption = None,
+    secret: SecretOption = None,
     wait_ready: Annotated[bool, typer.Option("--wait", help="Wait until the workspace is ready.")] = False,
     _json: JsonOption = False,
 ) -> None:
@@ -83,7 +84,7 @@ def create(
     options: Context = context.obj
     request = session_pb2.CreateSessionRequest(
         session_id=session_id,
-        agent=agent_of(profile, model, mode, agent_option, mcp),
+        agent=agent_of(profile, model, mode, agent_option, mcp, secret),
         approval_policy=approval.message,
         labels=labels_of(label),
         wait_ready=wait_ready,

@@ -15,7 +15,7 @@ from moorage.session.v1 import session_pb2
 
 from services.cli import baselines, refused
 from services.cli.activity import Activity, look
-from services.cli.agents import AgentOptionOption, McpOption, ModelOption, ModeOption, agent_of
+from services.cli.agents import AgentOptionOption, McpOption, ModelOption, ModeOption, SecretOption, agent_of
 from services.cli.answering import AwaitsAnswer
 from services.cli.app import Context, JsonOption, call
 from services.cli.connection import Connection
@@ -67,6 +67,7 @@ def run(
     mode: ModeOption = "",
     agent_option: AgentOptionOption = None,
     mcp: McpOption = None,
+    secret: SecretOption = None,
     docker: DockerOption = False,
     image: ImageOption = "",
     network: NetworkOption = None,
@@ -90,7 +91,7 @@ def run(
     words = _words(options.output, prompt, prompt_file)
     making = Making("", docker, image, network, cpus, memory, pids, git, archive, setup)
     making.check()
-    wishes = Wishes(agent_of(profile, model, mode, agent_option, mcp), approval, making)
+    wishes = Wishes(agent_of(profile, model, mode, agent_option, mcp, secret), approval, making)
 
     async def work(connection: Connection) -> Exit:
         session_id = await _session_for(connection, session, wishes)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 from .wire import SESSION, Message, chunk, end, receive, send, update
@@ -34,6 +36,13 @@ def tells_settings(prompt: Message) -> None:
         {"name": "go", "description": "Goes"},
     ]
     update(sessionUpdate="available_commands_update", availableCommands=commands)
+    end(prompt)
+
+
+def keeps_secrets(prompt: Message) -> None:
+    """Write the servers that it was told of, and its variable TOKEN, into a file, and say nothing of them."""
+    known = {"mcp_servers": set_to["mcp_servers"], "token": os.environ.get("TOKEN")}
+    Path("known.json").write_text(json.dumps(known), encoding="utf-8")
     end(prompt)
 
 
