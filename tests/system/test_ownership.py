@@ -32,6 +32,7 @@ pytestmark = pytest.mark.timeout(180)
 
 COMPLETED, LOST = turn_pb2.TURN_STATE_COMPLETED, turn_pb2.TURN_STATE_LOST
 LOADED = turn_pb2.RESUME_KIND_LOADED
+ASKED = ("one", "is shutting down")
 DEMO = Path(__file__).parents[2] / "services" / "runner" / "agents" / "demo"
 LEAVES_ONE = "run setsid sh -c 'echo $$ > child; exec sleep 600' & until test -s child; do sleep 0.01; done"
 # An old grant is good for the verifiers' clocks all the time: only the stored tokens protect.
@@ -259,8 +260,9 @@ async def test_after_kill_9_the_next_turn_knows_the_history_elsewhere_soon(
 
 
 async def test_sigterm_ends_what_is_parked_and_the_next_turn_is_taken_elsewhere_at_the_first_try(
-    stack: Stack, talks: Talks, runners: Runners
+    stack: Stack, talks: Talks, runners: Runners, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     async with runners.start("one", "--drain-timeout", "20") as one:
         await one.logged("registered")
         for session_id in ("parked", "busy"):
@@ -274,10 +276,14 @@ async def test_sigterm_ends_what_is_parked_and_the_next_turn_is_taken_elsewhere_
             asked_at = time.monotonic()
             for session_id, words in (("parked", "the lighthouse\n"), ("busy", "the harbour\n")):
                 await talks.ended(session_id, "t")
+                await given_back(stack, "runners/one", f"projects/default/sessions/{session_id}")
                 turn = await talks.run(session_id, "next", "recall")
                 assert (turn.state, turn.metadata.resume_kind) == (COMPLETED, LOADED)
                 assert turn.metadata.runner_id.startswith("two")
                 assert await talks.said(session_id, "next") == words
+                # Whoever kept the agent may be asked for it; then the first runner that is asked has it.
+                told = [offer for offer in offers(caplog, session_id, "next") if offer != ASKED]
+                assert told and set(told) == {("two", "has taken the turn")}
             # Far from waiting until a lease ends.
             print(f"both elsewhere {time.monotonic() - asked_at:.2f} s after SIGTERM")
             assert (await talks.turn("busy", "t")).state == COMPLETED
@@ -285,3 +291,22 @@ async def test_sigterm_ends_what_is_parked_and_the_next_turn_is_taken_elsewhere_
             assert await one.exit_code() == 0
             leases = await live_leases(stack.owner.endpoint)
             assert sorted(leases) == [f"projects/default/sessions/{name}" for name in ("busy", "parked")]
+
+
+async def given_back(stack: Stack, *resources: str) -> None:
+    """Return when nobody holds any of these."""
+
+    async def is_free() -> bool:
+        return not {*resources} & {*await live_leases(stack.owner.endpoint, "")}
+
+    await eventually(is_free, within=30, what=f"{resources} were given back")
+
+
+def offers(caplog: pytest.LogCaptureFixture, session_id: str, turn_id: str) -> list[tuple[str, str]]:
+    """To whom a turn was offered, in order, and with what result."""
+    told = [vars(record) for record in caplog.records if record.getMessage() == "turn offered"]
+    return [
+        (event["runner"].partition("/")[0], event["result"])
+        for event in told
+        if (event["session"], event["turn"]) == (session_id, turn_id)
+    ]
