@@ -31,27 +31,30 @@ class Wishes:
         return {name: variables[name] for name in self.inherited if name in variables} | self.declared
 
 
-def check_wishes(inherit: Sequence[str], declared: Mapping[str, str]) -> Wishes:
-    """What a caller asks for, if it can be; InvalidArgument."""
+def check_wishes(inherit: Sequence[str], declared: Mapping[str, str], field: str = "start") -> Wishes:
+    """What a caller asks for in the message `field`, if it can be; InvalidArgument."""
     return Wishes(
-        tuple(map(_check_inherited, inherit)),
-        {_check_name(name): check_text(_field(name), value) for name, value in declared.items()},
+        tuple(_check_inherited(name, field) for name in inherit),
+        {
+            _check_name(name, field): check_text(_named(name, field), value)
+            for name, value in declared.items()
+        },
     )
 
 
-def _check_inherited(name: str) -> str:
+def _check_inherited(name: str, field: str) -> str:
     if name.startswith(_PRIVATE):
         raise InvalidArgument.of(
-            "start.inherit_environment", f"{name} is a setting of the instance, not to be passed on"
+            f"{field}.inherit_environment", f"{name} is a setting of the instance, not to be passed on"
         )
     return name
 
 
-def _check_name(name: str) -> str:
+def _check_name(name: str, field: str) -> str:
     if not name or "=" in name or name == VARIABLE:
-        raise InvalidArgument.of(_field(name), "is not a name that a variable of a command can have")
-    return check_text(_field(name), name)
+        raise InvalidArgument.of(_named(name, field), "is not a name that a variable of a command can have")
+    return check_text(_named(name, field), name)
 
 
-def _field(name: str) -> str:
-    return f"start.environment[{name}]"
+def _named(name: str, field: str) -> str:
+    return f"{field}.environment[{name}]"

@@ -68,7 +68,7 @@ def setup_of(command: provision_pb2.SetupCommand) -> Setup:
     """The command that is asked for, its fields checked."""
     if not command.command:
         raise InvalidArgument.of(f"{_SETUP}.command", "must name a program")
-    wishes = check_wishes(command.inherit_environment, command.environment)
+    wishes = check_wishes(command.inherit_environment, command.environment, _SETUP)
     return Setup(
         command=tuple(check_text(f"{_SETUP}.command", word) for word in command.command),
         inherited=wishes.inherited,

@@ -64,8 +64,8 @@ class Filling:
     async def fill(self, workspace: Workspace) -> None:
         """Put its source into the root, which is emptied first; Refused after a few tries.
 
-        Whatever happens, the root is as it was, empty, or filled: never in between for anybody who
-        looks when this has returned or raised.
+        What a try that was killed has left lies in one directory of its own in there, until the next
+        try or the removal of the workspace.
         """
         source = workspace.spec.source if workspace.spec else None
         if not isinstance(source, Git | Archive):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator
 from signal import Signals
-from typing import Final
+from typing import Final, Protocol
 
 from services.workspace.exec.commands import Command, Commands, Ended
 from services.workspace.exec.environment import Wishes, heritable
@@ -12,29 +13,36 @@ from services.workspace.exec.process import Process, StartFailed
 from services.workspace.providers.registry import Provider, Refused
 from services.workspace.sources.results import Result, Tail
 from services.workspace.sources.wanted import Setup
+from services.workspace.specs import Network
 from services.workspace.workspaces import Workspace
 
 _ALWAYS: Final = ("PATH", "HOME", "LANG")
 
 
-Keep = Callable[[Workspace, Result], Awaitable[None]]
+class Results(Protocol):
+    """Where it is kept how set-up commands ended."""
+
+    async def keep_result(self, workspace: Workspace, result: Result) -> None:
+        """The last time counts."""
+        ...
 
 
 class SettingUp:
     """One per instance."""
 
-    def __init__(self, commands: Commands, keep: Keep) -> None:
-        """`keep` stores how a command ended."""
+    def __init__(self, commands: Commands, results: Results) -> None:
+        """`results` are told before the workspace can be READY."""
         self._commands = commands
-        self._keep = keep
+        self._results = results
 
     async def run(self, workspace: Workspace, provider: Provider) -> None:
         """Run its set-up command, if it has one; Refused when that does not end with 0."""
         setup = workspace.spec.setup if workspace.spec else None
         if setup is None:
             return
-        result = await self._run(workspace, provider, setup)
-        await self._keep(workspace, result)
+        async with _reaching(workspace, provider, setup):
+            result = await self._run(workspace, provider, setup)
+        await self._results.keep_result(workspace, result)
         if result.failure:
             raise Refused(result.failure)
 
@@ -52,6 +60,21 @@ class SettingUp:
         except StartFailed as error:
             raise Refused(f"its set-up command {setup.command[0]} could not be started: {error}") from error
         return _result(ended, setup, tail)
+
+
+@contextlib.asynccontextmanager
+async def _reaching(workspace: Workspace, provider: Provider, setup: Setup) -> AsyncIterator[None]:
+    """Within the block its processes reach what the command may; before it is READY, what they may."""
+    usual = workspace.spec.network if workspace.spec else Network.UNSPECIFIED
+    wanted = Network(setup.network) if setup.network else usual
+    if wanted is usual:
+        yield
+        return
+    await provider.reach(workspace, wanted)
+    try:
+        yield
+    finally:
+        await provider.reach(workspace, usual)
 
 
 def _result(ended: Ended, setup: Setup, tail: Tail) -> Result:

@@ -21,7 +21,14 @@ class SourceStore:
         """Keep an archive for a workspace that is not made yet, and drop those that nobody can want."""
         async with self._database.transaction() as connection:
             await connection.execute(
-                "DELETE FROM workspace.uploads WHERE stored_at < clock_timestamp() - interval '1 day'"
+                """
+                DELETE FROM workspace.uploads AS upload
+                WHERE stored_at < clock_timestamp() - interval '1 day' OR EXISTS (
+                    SELECT FROM workspace.workspaces
+                    WHERE project = upload.project AND workspace_id = upload.workspace_id
+                      AND state <> 'PROVISIONING'
+                )
+                """
             )
             await connection.execute(
                 """
