@@ -17,7 +17,7 @@ from tests.runner.talks import Talks
 
 pytestmark = pytest.mark.timeout(300)
 
-DOCKER = provision_pb2.ProvisionSpec(provider="local")
+DOCKER = provision_pb2.ProvisionSpec(provider="docker")
 SOCKET = "/var/run/docker.sock"
 SESSIONS = {"session-a", "session-b"}
 
@@ -66,7 +66,7 @@ def targets_of(container: dict[str, Any]) -> set[str]:
 
 def test_the_demo_runs_against_it(deployment: Deployment) -> None:
     address = deployment.address("session-b")
-    command = [sys.executable, "-m", "services.cli", "demo", "--on", address, "--provider", "local"]
+    command = [sys.executable, "-m", "services.cli", "demo", "--on", address, "--provider", "docker"]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert shown.stdout.splitlines()[-1].startswith("✓ close")
