@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -70,13 +71,9 @@ class PrivateEngine:
         await self._forget_containerd()
         with (self.directory / "log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(
-                    "dockerd",
-                    "--data-root",
-                    f"{self.directory}/data",
-                    "--exec-root",
-                    f"{self.directory}/exec",
-                ),
+                # In a network of its own: without a bridge it would remove that of the machine.
+                *("unshare", "--net", "dockerd"),
+                *("--data-root", f"{self.directory}/data", "--exec-root", f"{self.directory}/exec"),
                 *("--pidfile", f"{self.directory}/pid", "--host", self.address, "--shutdown-timeout", "2"),
                 *("--bridge", "none", "--iptables=false", "--ip6tables=false"),
                 stdin=subprocess.DEVNULL,
@@ -135,6 +132,10 @@ class PrivateEngine:
         return await asyncio.to_thread(self._ping)
 
     def _ping(self) -> bool:
+        # The library leaves the sockets open with which it did not reach anybody.
+        with socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(self.address.removeprefix("unix://")):
+                return False
         try:
             with self.client() as client:
                 return bool(client.ping())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
@@ -71,6 +72,32 @@ class WorkspaceSettings(ServiceSettings, DatabaseSettings):
         1 << 30, description="most bytes of memory that fetching a source may take", ge=1 << 26
     )
     source_timeout: PositiveSeconds = Field(600.0, description="until a source that is not there fails")
+    docker_enabled: bool = Field(
+        True, description="make new containers, if there is an image; removal always works"
+    )
+    docker_host: str = Field(
+        default_factory=lambda: os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"),
+        description="address of the Docker engine; without it that of DOCKER_HOST",
+    )
+    docker_images: tuple[str, ...] = Field(
+        (), description="images that workspaces may have, the default one first; they are never pulled"
+    )
+    docker_cpus: float = Field(1.0, description="processors of a container, and the most to ask for", ge=0.01)
+    docker_memory: int = Field(
+        512 * 1024 * 1024, description="bytes of memory, and the most to ask for", ge=16 * 1024 * 1024
+    )
+    docker_pids: int = Field(256, description="processes, and the most to ask for", ge=8)
+    docker_network: Literal["none", "bridge"] = Field("none", description="what containers reach by default")
+    docker_bridge_network: str = Field(
+        "bridge",
+        description="the engine's network of containers with bridge; empty: there is none to ask for",
+    )
+    docker_uid: int = Field(
+        10001, description="user of containers' processes when the instance runs as root, else its own", ge=1
+    )
+    docker_gid: int = Field(10001, description="their group, likewise", ge=1)
+    docker_threads: int = Field(8, description="calls of the engine at a time", ge=1)
+    docker_timeout: PositiveSeconds = Field(30.0, description="until the engine is taken not to answer")
     first_retry: PositiveSeconds = Field(0.2, description="before failed work is tried again; doubles")
     longest_retry: PositiveSeconds = Field(15.0, description="between later tries")
     lease_ttl: float = Field(15.0, description="length of the instance's lease", ge=2, le=3600)

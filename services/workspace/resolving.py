@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
-from services.common.errors import DependencyUnavailable
-from services.workspace.bindings import Binding, check_binding
+from services.common.errors import DependencyUnavailable, MoorageError
+from services.workspace.bindings import Binding, binding_of, check_binding
 from services.workspace.exec.process import Process
 from services.workspace.providers.files import Tree
 from services.workspace.providers.registry import Provider, Registry, Unasked, Unusable, Vanished
@@ -40,6 +41,12 @@ class Resolver:
         except Unusable as error:
             await self._refuse(workspace, error)
         return provider
+
+    async def notice(self, project: str, workspace_id: str) -> None:
+        """A workspace that has vanished is LOST from now on; of anything else nothing is said."""
+        with contextlib.suppress(MoorageError):
+            workspace = await self._store.get(project, workspace_id)
+            await self.resolve(workspace, binding_of(workspace))
 
     async def environment(self, workspace: Workspace) -> Mapping[str, str]:
         """The variables that its processes may inherit; WorkspaceNotReady."""

@@ -29,6 +29,11 @@ from services.workspace.collector.overdue import Overdue
 from services.workspace.collector.sweep import Sweep
 from services.workspace.collector.unclaimed import Claims
 from services.workspace.config import WorkspaceSettings
+from services.workspace.docker.containers import User
+from services.workspace.docker.engine import Engine
+from services.workspace.docker.exec.helpers import Helpers
+from services.workspace.docker.making import Ground
+from services.workspace.docker.provider import DockerProvider, Offer
 from services.workspace.exec.commands import Commands
 from services.workspace.exec.environment import heritable
 from services.workspace.exec.execs import Execs
@@ -45,6 +50,7 @@ from services.workspace.servicers.garbage import GarbageCalls
 from services.workspace.servicers.service import Parts, WorkspaceServicer
 from services.workspace.sources.filling import Filling, Means
 from services.workspace.sources.setup import SettingUp
+from services.workspace.specs import Limits, Network
 from services.workspace.store.claims import ClaimStore
 from services.workspace.store.collecting import CollectingStore
 from services.workspace.store.overdue import OverdueStore
@@ -66,6 +72,7 @@ class WorkspaceInstance:
     owner: grpc.aio.Channel
     channels: Channels
     instance: Instance
+    collector: Collector
     loops: tuple[Callable[[], Awaitable[None]], ...]
 
     @property
@@ -112,7 +119,8 @@ def build(settings: WorkspaceSettings) -> WorkspaceInstance:
         settings.instance_id, settings.lease_ttl, settings.predecessor_grace, lambda: server.endpoint
     )
     instance = Instance(place, leases, work, execs, writes, fork_server)
-    registry = Registry([_local(settings, fork_server)])
+    docker = _docker(settings, instance)
+    registry = Registry([_local(settings, fork_server), docker])
     retries = Retries(settings.first_retry, settings.longest_retry)
     commands, sources = Commands(instance, execs, clock), SourceStore(database)
     contents = (
@@ -135,6 +143,7 @@ def build(settings: WorkspaceSettings) -> WorkspaceInstance:
         Gauges(settings.instance_id, clock),
         Pace(settings.collect_interval, settings.longest_retry),
     )
+    docker.engine.on_back(collector.wake)
     parts = Parts(
         instance=instance,
         store=store,
@@ -158,8 +167,8 @@ def build(settings: WorkspaceSettings) -> WorkspaceInstance:
     server.readiness("database", database.readiness(NAME))
     server.readiness("grant-keys", keys.ready)
     server.readiness("instance-lease", instance.ready)
-    loops = (leases.run, keys.run, instance.run, worker.run, execs.run, collector.run)
-    return WorkspaceInstance(server, database, owner, channels, instance, loops)
+    loops = (leases.run, keys.run, instance.run, worker.run, execs.run, docker.run, collector.run)
+    return WorkspaceInstance(server, database, owner, channels, instance, collector, loops)
 
 
 def _means(settings: WorkspaceSettings) -> Means:
@@ -173,6 +182,29 @@ def _means(settings: WorkspaceSettings) -> Means:
         memory=settings.source_memory,
         timeout=settings.source_timeout,
     )
+
+
+def _docker(settings: WorkspaceSettings, instance: Instance) -> DockerProvider:
+    engine = Engine(
+        settings.docker_host,
+        threads=settings.docker_threads,
+        timeout=settings.docker_timeout,
+        expected=bool(settings.docker_images),
+    )
+    user = User(os.geteuid(), os.getegid())
+    if user.uid == 0:
+        user = User(settings.docker_uid, settings.docker_gid)
+    offer = Offer(
+        enabled=settings.provision_enabled and settings.docker_enabled,
+        images=settings.docker_images,
+        limits=Limits(settings.docker_cpus, settings.docker_memory, settings.docker_pids),
+        network=Network(settings.docker_network.upper()),
+        root=str(settings.root),
+    )
+    ground = Ground(settings.docker_bridge_network, str(settings.state_directory), user)
+    docker = DockerProvider(engine, Helpers(engine, lambda: instance.deadline), ground, offer)
+    instance.before_serving(docker.prepare)
+    return docker
 
 
 def _bounds(settings: WorkspaceSettings) -> Bounds:

@@ -161,13 +161,15 @@ async def test_provisioning_can_be_disabled(machine: Machine) -> None:
             await client.provision(provision=LOCAL)
         assert refused.value.reason_name == "PROVIDER_UNAVAILABLE"
         assert (await client.adopt(machine.supplied())).root == str(machine.supplied())
-        (provider,) = (await client.stub.ListProviders(workspace_pb2.ListProvidersRequest())).providers
-        assert not provider.enabled
+        listed = (await client.stub.ListProviders(workspace_pb2.ListProvidersRequest())).providers
+        assert {each.name: each.enabled for each in listed} == {"docker": False, "local": False}
 
 
 async def test_providers_are_listed(client: Client, machine: Machine) -> None:
-    (provider,) = (await client.stub.ListProviders(workspace_pb2.ListProvidersRequest())).providers
-    assert provider == workspace_pb2.Provider(name="local", enabled=True, root=str(machine.root))
+    docker, local_one = (await client.stub.ListProviders(workspace_pb2.ListProvidersRequest())).providers
+    assert local_one == workspace_pb2.Provider(name="local", enabled=True, root=str(machine.root))
+    assert (docker.name, docker.enabled) == ("docker", False)
+    assert docker.unavailable_cause == "the instance allows no image"
 
 
 @pytest.mark.parametrize(

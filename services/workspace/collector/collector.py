@@ -44,7 +44,7 @@ class Looks:
 
 
 class Collector:
-    """One per instance; one pass at a time."""
+    """One per instance; one pass at a time. `passes` is how many it has made by itself."""
 
     def __init__(
         self, instance: Instance, registry: Registry, looks: Looks, worker: Worker, gauges: Gauges, pace: Pace
@@ -56,6 +56,7 @@ class Collector:
         self._worker = worker
         self._gauges = gauges
         self._pace = pace
+        self.passes = 0
         self._one_at_a_time = asyncio.Lock()
         self._woken = asyncio.Event()
 
@@ -78,6 +79,7 @@ class Collector:
         await self._instance.until_serving()
         self._woken.clear()
         report = await self.collect()
+        self.passes += 1
         seconds = self._pace.retry if report.unasked else self._pace.interval
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):

@@ -45,13 +45,16 @@ class Spot:
 
 
 @contextlib.contextmanager
-def located(root: int, root_path: bytes, path: bytes, *, make: bool = False) -> Iterator[Spot]:
+def located(
+    root: int, root_path: bytes, path: bytes, *, make: bool = False, owner: tuple[int, int] | None = None
+) -> Iterator[Spot]:
     """Where `path` leads below the open directory `root`, whose own path is `root_path`.
 
-    With `make`, directories that are missing on the way are made, and nothing need be at its end.
+    With `make`, directories that are missing on the way are made, for `owner` if there is one
+    (user and group), and nothing need be at its end.
     Raises Escape when it leads out, and OSError as the kernel would.
     """
-    walk = _Walk(root, root_path, make=make)
+    walk = _Walk(root, root_path, make=make, owner=owner)
     try:
         yield walk.to(path)
     finally:
@@ -61,10 +64,11 @@ def located(root: int, root_path: bytes, path: bytes, *, make: bool = False) -> 
 class _Walk:
     """Holds two descriptors at most, however deep it goes."""
 
-    def __init__(self, root: int, root_path: bytes, *, make: bool) -> None:
+    def __init__(self, root: int, root_path: bytes, *, make: bool, owner: tuple[int, int] | None) -> None:
         self._root = root
         self._root_names = _names(root_path)
         self._make = make
+        self._owner = owner
         self._todo: deque[bytes] = deque()
         self._done: list[bytes] = []
         self._directory = root
@@ -119,6 +123,8 @@ class _Walk:
             return Spot(self._directory, name, None, None)
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, dir_fd=self._directory)
+            if self._owner is not None:
+                os.chown(name, *self._owner, dir_fd=self._directory, follow_symlinks=False)
         # Whatever has the name now is looked at like anything else.
         self._todo.appendleft(name)
         return None

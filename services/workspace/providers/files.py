@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from services.common.errors import InvalidArgument
 from services.workspace.files import (
@@ -44,10 +44,20 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """An open directory and its path without links; nothing outside of it is ever touched."""
+    """An open directory and its path without links; nothing outside of it is ever touched.
+
+    What is made belongs to `owner`, the user and the group, or to who runs this when it is None.
+    """
 
     descriptor: int
     path: str
+    owner: tuple[int, int] | None = None
+
+    @classmethod
+    def of_its_owner(cls, descriptor: int, path: str) -> Self:
+        """One in which somebody else works, if we may make things theirs."""
+        status = os.fstat(descriptor)
+        return cls(descriptor, path, (status.st_uid, status.st_gid) if os.geteuid() == 0 else None)
 
     def read(self, path: str, offset: int, limit: int) -> Part:
         """At most `limit` bytes of a file from `offset` on; none behind its end."""
@@ -65,7 +75,8 @@ class Tree:
             if spot.status is not None:
                 _check_file(path, spot)
             with _draft(spot) as (name, file):
-                _fill(file, data, spot.status)
+                _fill(file, data)
+                _liken(file, spot.status, self.owner)
                 go_ahead()
                 os.rename(name, spot.name, src_dir_fd=spot.parent, dst_dir_fd=spot.parent)
 
@@ -80,7 +91,9 @@ class Tree:
     @contextlib.contextmanager
     def _located(self, path: str, *, make: bool = False) -> Iterator[Spot]:
         try:
-            with located(self.descriptor, os.fsencode(self.path), path.encode(), make=make) as spot:
+            with located(
+                self.descriptor, os.fsencode(self.path), path.encode(), make=make, owner=self.owner
+            ) as spot:
                 yield spot
         except directories.Escape:
             raise outside_root("path", path, self.path) from None
@@ -126,11 +139,18 @@ def _draft(spot: Spot) -> Iterator[tuple[bytes, int]]:
         os.close(file)
 
 
-def _fill(file: int, data: bytes, replaced: os.stat_result | None) -> None:
+def _fill(file: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(file, rest) :]
-    if replaced is not None:
+
+
+def _liken(file: int, replaced: os.stat_result | None, owner: tuple[int, int] | None) -> None:
+    """Make it look like what it replaces; something new gets an owner."""
+    if replaced is None:
+        if owner is not None:
+            os.fchown(file, *owner)
+    else:
         # The owner too, where we may: an agent may run as another user than this instance.
         with contextlib.suppress(PermissionError):
             os.fchown(file, replaced.st_uid, replaced.st_gid)

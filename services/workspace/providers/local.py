@@ -17,7 +17,7 @@ from typing import Final
 from services.common.errors import InvalidArgument
 from services.workspace.exec.forkserver import ForkServer
 from services.workspace.exec.process import Process
-from services.workspace.providers import provisioned
+from services.workspace.providers import provisioned, roots
 from services.workspace.providers.files import Tree
 from services.workspace.providers.found import Found
 from services.workspace.providers.labels import Label

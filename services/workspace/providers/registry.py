@@ -38,8 +38,8 @@ class Provider(Protocol):
 
     Nothing here blocks the event loop but a few system calls, unless it says so. `provision` and
     `remove` are repeated until they have succeeded, also by a later process; any error but
-    Refused means: try again, PassedBy with the next generation. Whatever is cancelled leaves nothing that a repetition, or the
-    collector, does not find.
+    Refused means: try again, PassedBy with the next generation. Whatever is cancelled leaves
+    nothing that a repetition, or the collector, does not find.
     """
 
     @property

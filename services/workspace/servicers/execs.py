@@ -26,7 +26,7 @@ from services.workspace.servicers.beside import beside
 from services.workspace.servicers.conversation import Conversation, Write
 from services.workspace.servicers.frames import Command, command_of, first_of, signal_name
 from services.workspace.servicers.validity import Validity
-from services.workspace.workspaces import ExecStartFailed
+from services.workspace.workspaces import ExecStartFailed, WorkspaceNotReady
 
 Frames = AsyncIterator[workspace_pb2.ExecRequest]
 
@@ -56,6 +56,10 @@ class ExecCalls:
         try:
             async with beside(_until_refused(which)):
                 await self._run(which, shown, command, frames, write)
+        except WorkspaceNotReady:
+            # Its place went from under it: whoever asks next shall be told.
+            await self.resolver.notice(command.project, command.workspace_id)
+            raise
         finally:
             which.end(Cancelled())
             self.execs.discard(which)

@@ -139,6 +139,7 @@ class WorkspaceServicer(WorkspaceServiceServicer):
             limits=limits(found.spec.limits if found.spec else Limits()),
             network=network_in_force(found),
             environment_names=sorted(await self._parts.resolver.environment(found)),
+            has_setup=found.spec is not None and found.spec.setup is not None,
         )
 
     async def ClaimWorkspace(

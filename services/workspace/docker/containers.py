@@ -1,0 +1,190 @@
+"""Containers of workspaces: how they are made, and what becomes of them. All of it blocks."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import docker
+from docker.errors import APIError, NotFound
+
+from services.workspace.docker.exec.helper import HELPER_PATH, helper_archive
+from services.workspace.docker.labels import Labels
+from services.workspace.providers.registry import PassedBy, Refused
+from services.workspace.specs import Spec
+
+HOME: Final = "/home/moorage"
+PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_CONFLICT: Final = 409
+_BILLION: Final = 10**9
+# On their way out: nothing can be done with them any more.
+LEAVING: Final = frozenset({"removing", "dead"})
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who a container's processes are; never root (W5)."""
+
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A container to be made. `network` is the engine's name of one; `root` is mounted where it is."""
+
+    labels: Labels
+    spec: Spec
+    network: str
+    root: str
+    user: User
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container as it stands; `environment` is what its image gives its processes."""
+
+    id: str
+    status: str
+    running: bool
+    labels: dict[str, str]
+    environment: tuple[str, ...]
+    error: str
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether nothing can be done with it any more."""
+        return self.status in LEAVING
+
+
+def create(wanted: Wanted, client: docker.DockerClient) -> str:
+    """Make it, not started; the id. Refused, PassedBy; one that has exactly its labels is adopted."""
+    api: Any = client.api
+    try:
+        made = api.create_container(
+            image=wanted.spec.image,
+            name=wanted.labels.name,
+            labels=wanted.labels.to_engine(),
+            entrypoint=[HELPER_PATH, "init"],
+            command=[],
+            user=f"{wanted.user.uid}:{wanted.user.gid}",
+            working_dir=wanted.root,
+            # What the image wants to be run now and then would run as part of no exec.
+            healthcheck={"test": ["NONE"]},
+            host_config=_bounds(wanted, api),
+        )
+    except NotFound as error:
+        raise Refused(f"the engine has no image {wanted.spec.image}: {error.explanation}") from error
+    except APIError as error:
+        if error.status_code == _CONFLICT:
+            return _adopt(wanted.labels, client)
+        raise
+    return str(made["Id"])
+
+
+def _bounds(wanted: Wanted, api: Any) -> Any:
+    """What its processes may do and use (W5). The engine's socket is never among the mounts."""
+    limits = wanted.spec.limits
+    memory = limits.memory_bytes or 0
+    return api.create_host_config(
+        mounts=[docker.types.Mount(wanted.root, wanted.root, type="bind")],
+        tmpfs={"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={memory // 2}"},  # noqa: S108 (not ours)
+        network_mode=wanted.network,
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges:true"],
+        privileged=False,
+        ipc_mode="private",
+        init=False,
+        nano_cpus=round((limits.cpus or 0) * _BILLION),
+        mem_limit=memory,
+        # Swap is none of its own: a limit is a limit.
+        memswap_limit=memory,
+        pids_limit=limits.pids,
+        restart_policy={"Name": "no"},
+        log_config=docker.types.LogConfig(type="none"),
+    )
+
+
+def _adopt(labels: Labels, client: docker.DockerClient) -> str:
+    found = inspect(labels.name, client)
+    if found is None or found.is_leaving:
+        raise PassedBy(f"the engine keeps the name {labels.name} of a container that is gone or going")
+    if not labels.are(found.labels):
+        raise Refused(f"the name {labels.name} is taken by container {found.id[:12]}, which is not ours")
+    return found.id
+
+
+def inspect(name: str, client: docker.DockerClient) -> Container | None:
+    """One by its name or id; None when the engine says that there is none."""
+    api: Any = client.api
+    try:
+        found = api.inspect_container(name)
+    except NotFound:
+        return None
+    state, config = found["State"], found["Config"]
+    return Container(
+        id=found["Id"],
+        status=state["Status"],
+        running=state["Running"],
+        labels=config["Labels"] or {},
+        environment=tuple(config["Env"] or ()),
+        error=state["Error"],
+    )
+
+
+def equip(container_id: str, user: User, client: docker.DockerClient) -> None:
+    """Give it the helper, and a home directory; it need not run."""
+    api: Any = client.api
+    api.put_archive(container_id, "/", _archive(client.version()["Arch"], user))
+
+
+def _archive(architecture: str, user: User) -> bytes:
+    archive = io.BytesIO(helper_archive(architecture))
+    with tarfile.open(fileobj=archive, mode="a") as tar:
+        home = tarfile.TarInfo(HOME.lstrip("/"))
+        home.type, home.mode, home.uid, home.gid = tarfile.DIRTYPE, 0o700, user.uid, user.gid
+        tar.addfile(home)
+    return archive.getvalue()
+
+
+def start(container_id: str, client: docker.DockerClient) -> None:
+    """Start it, unless it runs."""
+    api: Any = client.api
+    api.start(container_id)
+
+
+def select(filters: dict[str, list[str]], client: docker.DockerClient) -> Sequence[dict[str, Any]]:
+    """All that the filters let through, whatever their state, as the engine's list says."""
+    api: Any = client.api
+    found: Sequence[dict[str, Any]] = api.containers(all=True, filters=filters)
+    return found
+
+
+def remove(container_ids: Iterator[str] | Sequence[str], client: docker.DockerClient) -> None:
+    """Have them killed and removed, with what volumes of their own they have.
+
+    That they are gone is for another look: one may be removed by somebody else just now (W3).
+    """
+    api: Any = client.api
+    for container_id in container_ids:
+        try:
+            api.remove_container(container_id, v=True, force=True)
+        except NotFound:
+            continue
+        except APIError as error:
+            if error.status_code != _CONFLICT:
+                raise
+
+
+def connect(container_id: str, network: str, client: docker.DockerClient) -> None:
+    """Make this its only network; none of its processes notices but by what it can reach."""
+    api: Any = client.api
+    joined = api.inspect_container(container_id)["NetworkSettings"]["Networks"]
+    for name in joined:
+        if name != network:
+            api.disconnect_container_from_network(container_id, name, force=True)
+    if network not in joined:
+        api.connect_container_to_network(container_id, network)

@@ -1,0 +1,148 @@
+"""The engine, off the event loop and in bounded time: what it says, or that it does not say (W3, W5)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Final, TypeVar
+
+import docker
+import requests
+import urllib3
+from docker.errors import APIError, DockerException
+
+from services.common.logs import get_logger
+from services.workspace.docker.threads import Threads
+from services.workspace.providers.registry import Unasked
+
+T = TypeVar("T")
+
+_UNIX: Final = "unix://"
+_ITS_OWN_FAULT: Final = 500
+# How often it is asked whether it is there: seconds while it is, and while it is not.
+_LOOK: Final = 10.0
+_LOOK_AGAIN: Final = 1.0
+
+_log: Final = get_logger(__name__)
+
+
+class Away(Unasked):
+    """It does not answer."""
+
+
+class Engine:
+    """Finds its way back to an engine that was away.
+
+    What the engine refuses (statuses 4xx) is raised as the library does. Everything else that
+    fails is Unasked: nothing is known then, neither that something is there nor that it is not.
+    """
+
+    def __init__(self, address: str, *, threads: int, timeout: float, expected: bool = True) -> None:
+        """`timeout`: seconds for one call, its wait for one of the `threads` included.
+
+        `expected`: whether it is worth a warning that there is no engine.
+        """
+        self.address: Final = address
+        self._threads = Threads(threads)
+        self._timeout = timeout
+        self._expected = expected
+        self._most = threads
+        self._client: docker.DockerClient | None = None
+        self._making = threading.Lock()
+        self._cause = ""
+        self._on_back: list[Callable[[], None]] = []
+
+    @property
+    def cause(self) -> str:
+        """Why it did not answer last time; empty when it did, or was never asked."""
+        return self._cause
+
+    def on_back(self, tell: Callable[[], None]) -> None:
+        """Have this called when it answers again after it did not: by then everything may be different."""
+        self._on_back.append(tell)
+
+    async def call(self, work: Callable[[docker.DockerClient], T]) -> T:
+        """What `work` makes of a client, in a thread. Unasked, and errors of the library."""
+        return await self.answer(self.begin(work))
+
+    def begin(self, work: Callable[[docker.DockerClient], T]) -> Future[T]:
+        """The same, to be asked later on whether it is over: it goes on when nobody waits."""
+        return self._threads.submit(partial(self._do, work))
+
+    async def answer(self, future: Future[T]) -> T:
+        """What came of it. What has not been begun when this is cancelled never is."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                result = await asyncio.wrap_future(future)
+        except TimeoutError:
+            self._missed(f"the engine does not answer within {self._timeout:g} s")
+            raise Away(self._cause) from None
+        except Away as error:
+            self._missed(str(error))
+            raise
+        except (APIError, Unasked):
+            self._heard()
+            raise
+        self._heard()
+        return result
+
+    async def look(self) -> float:
+        """Ask whether it is there; the seconds until it should be asked again."""
+        with contextlib.suppress(Unasked, APIError):
+            await self.call(lambda client: client.ping())
+        return _LOOK_AGAIN if self._cause else _LOOK
+
+    def close(self) -> None:
+        """Ask it nothing any more."""
+        self._threads.close()
+        if self._client is not None:
+            self._client.close()
+
+    def _do(self, work: Callable[[docker.DockerClient], T]) -> T:
+        try:
+            self._reach()
+            return work(self._connected())
+        except APIError as error:
+            if error.response is None or error.response.status_code >= _ITS_OWN_FAULT:
+                raise Unasked(f"the engine: {error.explanation or error}") from error
+            raise
+        except (DockerException, requests.RequestException, urllib3.exceptions.HTTPError) as error:
+            raise Away(f"the engine at {self.address}: {error}") from error
+
+    def _reach(self) -> None:
+        """Away at once, and with a cause for people, when nobody listens."""
+        if not self.address.startswith(_UNIX):
+            return
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(self._timeout)
+            try:
+                probe.connect(self.address.removeprefix(_UNIX))
+            except OSError as error:
+                raise Away(f"no engine at {self.address}: {error.strerror or error}") from error
+
+    def _connected(self) -> docker.DockerClient:
+        """Made when it can be, as it asks the engine for its version."""
+        with self._making:
+            if self._client is None:
+                timeout = math.ceil(self._timeout)
+                self._client = docker.DockerClient(self.address, timeout=timeout, max_pool_size=self._most)
+            return self._client
+
+    def _missed(self, cause: str) -> None:
+        if not self._cause:
+            log = _log.warning if self._expected else _log.debug
+            log("the engine cannot be asked", address=self.address, cause=cause)
+        self._cause = cause
+
+    def _heard(self) -> None:
+        if self._cause:
+            self._cause = ""
+            _log.info("the engine answers again", address=self.address)
+            for tell in self._on_back:
+                tell()

@@ -1,0 +1,189 @@
+"""Makes and removes what workspaces stand for: a container, and a directory of ours around which it is (W1 to W4)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from services.common.failpoints import failpoint
+from services.common.logs import get_logger
+from services.workspace.docker import containers
+from services.workspace.docker.containers import LEAVING, User, Wanted
+from services.workspace.docker.engine import Engine
+from services.workspace.docker.labels import PREFIX, Labels, selecting
+from services.workspace.providers import provisioned
+from services.workspace.providers.found import Found, Thing
+from services.workspace.providers.labels import Label
+from services.workspace.providers.registry import Unasked
+from services.workspace.sources.wanted import Directory
+from services.workspace.specs import Network, Spec
+from services.workspace.workspaces import Workspace
+
+NAME: Final = "docker"
+
+_PAUSE: Final = 0.1
+# The worker tries again, and says meanwhile what it waits for.
+_CONFIRMED_WITHIN: Final = 20.0
+
+_log: Final = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What containers are made on: the engine's bridge network, the state directory, and who they run as."""
+
+    bridge: str
+    state_directory: str
+    user: User
+
+    def network(self, policy: Network) -> str:
+        """The engine's name of a network."""
+        return self.bridge if policy is Network.BRIDGE else "none"
+
+    def user_of(self, root: str) -> User:
+        """Who works in a directory: its owner, unless that is root."""
+        status = Path(root).stat()
+        return User(status.st_uid, status.st_gid) if status.st_uid else self.user
+
+
+class Maker:
+    """Of one instance. Whatever is cancelled or fails is found by its labels, and by its name (W2)."""
+
+    def __init__(self, engine: Engine, ground: Ground) -> None:
+        """Nothing is asked of the engine yet."""
+        self._engine = engine
+        self._ground = ground
+        self._creations: dict[tuple[str, str], list[Future[str]]] = {}
+
+    async def make(self, workspace: Workspace, deployment: str) -> None:
+        """The directory, then the container, then its start. Refused, PassedBy, Unasked, errors of the library."""
+        spec = spec_of(workspace)
+        await failpoint("workspace.docker.before_directory")
+        user = await asyncio.to_thread(self._prepare, workspace, spec, deployment)
+        labels = Labels.of(workspace, deployment)
+        network = self._ground.network(spec.network)
+        await failpoint("workspace.docker.before_create")
+        container_id = await self._create(Wanted(labels, spec, network, workspace.root, user))
+        try:
+            await failpoint("workspace.docker.after_create")
+            await self.start(container_id, user)
+        except Exception as error:
+            await self._roll_back(container_id, error)
+            raise
+
+    async def start(self, container_id: str, user: User) -> None:
+        """Also one that ran before; it has what it needs to be executed in when this returns."""
+        await self._engine.call(partial(containers.equip, container_id, user))
+        await failpoint("workspace.docker.after_helper")
+        await failpoint("workspace.docker.before_start")
+        await self._engine.call(partial(containers.start, container_id))
+        await failpoint("workspace.docker.after_start")
+
+    async def remove(self, workspace: Workspace, deployment: str, give_up: Callable[[], bool]) -> None:
+        """First the container, of every generation; the directory when that is confirmed (W3)."""
+        await failpoint("workspace.docker.before_remove")
+        self._until_answered(workspace)
+        await self._remove_containers(self._selecting(workspace, deployment))
+        await failpoint("workspace.docker.after_remove")
+        if not isinstance(spec_of(workspace).source, Directory):
+            await failpoint("workspace.docker.before_directory_remove")
+            label = Label.of(workspace, deployment)
+            await asyncio.to_thread(provisioned.remove, workspace.root, label, give_up)
+
+    async def survey(self, deployment: str, instance_id: str) -> Sequence[Found]:
+        """Containers and directories. Unasked."""
+        listed = await self._engine.call(partial(containers.select, selecting(deployment, instance_id)))
+        owner = provisioned.Owner(deployment, instance_id, NAME)
+        state = self._ground.state_directory
+        try:
+            found = await asyncio.to_thread(provisioned.survey, state, owner, usable=False)
+        except OSError as error:
+            raise Unasked(f"{state}: {error.strerror}") from error
+        return [*map(_found, listed), *found]
+
+    async def discard(self, found: Found, deployment: str, instance_id: str) -> bool:
+        """See Provider."""
+        if found.thing is Thing.CONTAINER:
+            return await self._discard_container(found.resource)
+        project, workspace_id = found.key
+        filters = selecting(deployment, instance_id, project=project, workspace=workspace_id)
+        if await self._engine.call(partial(containers.select, filters)):
+            raise Unasked(f"a container may use {found.resource}")
+        label = provisioned.Owner(deployment, instance_id, NAME).label(project, workspace_id)
+        return await asyncio.to_thread(provisioned.remove, found.resource, label, lambda: False)
+
+    def _prepare(self, workspace: Workspace, spec: Spec, deployment: str) -> User:
+        if isinstance(spec.source, Directory):
+            return self._ground.user_of(workspace.root)
+        provisioned.make(workspace, deployment)
+        user = self._ground.user
+        if os.geteuid() == 0:
+            # Nobody else can put a link there: its parent is ours alone.
+            os.chown(workspace.root, user.uid, user.gid, follow_symlinks=False)
+        return user
+
+    async def _create(self, wanted: Wanted) -> str:
+        """What is asked for goes on when nobody waits for it, so it is remembered until it is answered."""
+        creation = self._engine.begin(partial(containers.create, wanted))
+        key = wanted.labels.project, wanted.labels.workspace
+        self._creations.setdefault(key, []).append(creation)
+        return await self._engine.answer(creation)
+
+    def _until_answered(self, workspace: Workspace) -> None:
+        key = workspace.project, workspace.workspace_id
+        if left := [each for each in self._creations.pop(key, ()) if not each.done()]:
+            self._creations[key] = left
+            raise Unasked("the engine has not yet said what became of its creation")
+
+    async def _roll_back(self, container_id: str, first: Exception) -> None:
+        """The first error is what is told, whatever becomes of this; the next try adopts what is left."""
+        try:
+            await self._engine.call(partial(containers.remove, [container_id]))
+        except Exception as error:  # noqa: BLE001 (see above)
+            _log.warning("a container that failed is still there", first=str(first), error=str(error))
+
+    async def _remove_containers(self, filters: dict[str, list[str]]) -> None:
+        """Return when the engine lists none any more."""
+        deadline = time.monotonic() + _CONFIRMED_WITHIN
+        while listed := await self._engine.call(partial(containers.select, filters)):
+            if time.monotonic() > deadline:
+                raise Unasked(f"the engine still has {', '.join(each['Id'][:12] for each in listed)}")
+            await self._engine.call(partial(containers.remove, [each["Id"] for each in listed]))
+            await asyncio.sleep(_PAUSE)
+
+    async def _discard_container(self, container_id: str) -> bool:
+        was_there = await self._engine.call(partial(containers.inspect, container_id)) is not None
+        if was_there:
+            await self._remove_containers({"id": [container_id]})
+        return was_there
+
+    def _selecting(self, workspace: Workspace, deployment: str) -> dict[str, list[str]]:
+        return selecting(
+            deployment, workspace.instance_id, project=workspace.project, workspace=workspace.workspace_id
+        )
+
+
+def spec_of(workspace: Workspace) -> Spec:
+    """What it is to be; a container's workspace is always made, and has one."""
+    return workspace.spec or Spec()
+
+
+def _found(listed: dict[str, Any]) -> Found:
+    labels = listed["Labels"]
+    generation = labels.get(f"{PREFIX}generation", "")
+    return Found(
+        project=labels.get(f"{PREFIX}project", ""),
+        workspace_id=labels.get(f"{PREFIX}workspace", ""),
+        # No row has the generation 0.
+        generation=int(generation) if generation.isdecimal() else 0,
+        thing=Thing.CONTAINER,
+        resource=listed["Id"],
+        usable=listed["State"] not in LEAVING,
+    )

@@ -1,0 +1,232 @@
+"""Provider `docker`: a container for each workspace, around a directory of this machine (W5).
+
+The directory is mounted at its own path, so that what is said of it is the same inside and
+outside; files are read and written from outside, never through the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from docker.errors import APIError
+
+from services.common.errors import InvalidArgument
+from services.common.loops import forever
+from services.workspace.docker import containers
+from services.workspace.docker.containers import Container
+from services.workspace.docker.engine import Engine
+from services.workspace.docker.exec.helper import why_missing
+from services.workspace.docker.exec.helpers import Helpers
+from services.workspace.docker.labels import Labels
+from services.workspace.docker.making import NAME, Ground, Maker, spec_of
+from services.workspace.exec.environment import heritable
+from services.workspace.exec.marker import Marker
+from services.workspace.exec.process import Process
+from services.workspace.providers import directories, roots
+from services.workspace.providers.files import Tree
+from services.workspace.providers.found import Found
+from services.workspace.providers.registry import Unasked, Unusable, Vanished
+from services.workspace.sources.wanted import Directory, Source
+from services.workspace.specs import Limits, Network, Spec
+from services.workspace.workspaces import Workspace
+
+_LEAST: Final = Limits(cpus=0.01, memory_bytes=16 * 1024 * 1024, pids=8)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What can be asked for. `root` is where directories that are sources must lie."""
+
+    enabled: bool
+    images: tuple[str, ...]
+    limits: Limits
+    network: Network
+    root: str
+
+
+class DockerProvider:
+    """See the module. It removes what was made also when it makes nothing any more (W4)."""
+
+    name: Final = NAME
+    root: Final = ""
+    default_directory: Final = ""
+
+    def __init__(self, engine: Engine, helpers: Helpers, ground: Ground, offer: Offer) -> None:
+        """`prepare` comes before it is used."""
+        self.engine = engine
+        self._helpers = helpers
+        self._ground = ground
+        self._offer = offer
+        self._maker = Maker(engine, ground)
+        self._deployment = ""
+
+    async def prepare(self, marker: Marker) -> None:
+        """Whose containers are its own, and what its processes carry."""
+        self._deployment = marker.deployment
+        self._helpers.prepare(marker)
+
+    async def run(self) -> None:
+        """Keep looking whether the engine is there, if it is used; until cancelled."""
+        try:
+            if self.enabled:
+                await forever("asking the engine whether it is there", self.engine.look)
+            await asyncio.Event().wait()
+        finally:
+            self.engine.close()
+
+    @property
+    def images(self) -> Sequence[str]:
+        """See Provider."""
+        return self._offer.images
+
+    @property
+    def limits(self) -> Limits:
+        """See Provider."""
+        return self._offer.limits
+
+    @property
+    def enabled(self) -> bool:
+        """See Provider."""
+        return not self._barred
+
+    @property
+    def unavailable_cause(self) -> str:
+        """See Provider."""
+        return self._barred or self.engine.cause
+
+    @property
+    def _barred(self) -> str:
+        if not self._offer.enabled:
+            return "provisioning is disabled"
+        if not self._offer.images:
+            return "the instance allows no image"
+        return why_missing(platform.machine())
+
+    def complete(self, spec: Spec) -> Spec:
+        """See Provider."""
+        if spec.image and spec.image not in self._offer.images:
+            raise InvalidArgument.of("provision.image", f"must be one of {', '.join(self._offer.images)}")
+        network = self._network("provision.network", spec.network)
+        if spec.setup is not None and spec.setup.network:
+            self._network("provision.setup.network", Network(spec.setup.network))
+        return replace(
+            spec,
+            image=spec.image or self._offer.images[0],
+            network=network,
+            limits=spec.limits.within(self._offer.limits, _LEAST),
+            source=self._source(spec.source),
+        )
+
+    def root_of(self, project: str, workspace_id: str) -> str:
+        """See Provider."""
+        return f"{self._ground.state_directory}/{project}/{workspace_id}"
+
+    def accept(self, field: str, directory: str) -> str:
+        """See Provider."""
+        raise InvalidArgument.of(field, "provider docker adopts no directory; it can be a source")
+
+    async def provision(self, workspace: Workspace, deployment: str) -> None:
+        """See Provider."""
+        await self._maker.make(workspace, deployment)
+
+    async def remove(self, workspace: Workspace, deployment: str, give_up: Callable[[], bool]) -> None:
+        """See Provider."""
+        await self._maker.remove(workspace, deployment, give_up)
+
+    async def survey(self, deployment: str, instance_id: str) -> Sequence[Found]:
+        """See Provider."""
+        return await self._maker.survey(deployment, instance_id)
+
+    async def discard(self, found: Found, deployment: str, instance_id: str) -> bool:
+        """See Provider."""
+        return await self._maker.discard(found, deployment, instance_id)
+
+    async def check(self, workspace: Workspace) -> None:
+        """See Provider."""
+        await self._running(workspace)
+
+    async def environment(self, workspace: Workspace) -> Mapping[str, str]:
+        """See Provider: what the image gives, and where programs and the home directory are."""
+        variables = dict(each.partition("=")[::2] for each in (await self._running(workspace)).environment)
+        return heritable({"PATH": containers.PATH, "HOME": containers.HOME, **variables})
+
+    async def spawn(self, workspace: Workspace, directory: str, terminal: tuple[int, int] | None) -> Process:
+        """See Provider."""
+        container = await self._running(workspace)
+        # Looked at once more inside, where a link that is swapped in leads nowhere else than inside.
+        with roots.start_directory(workspace, directory) as descriptor:
+            path = directories.where(descriptor)
+        with _asked_again():
+            return await self._helpers.spawn(container.id, path, terminal)
+
+    async def reach(self, workspace: Workspace, network: Network) -> None:
+        """See Provider."""
+        container = await self._running(workspace)
+        with _asked_again():
+            name = self._ground.network(network)
+            await self.engine.call(partial(containers.connect, container.id, name))
+
+    @contextlib.contextmanager
+    def files(self, workspace: Workspace) -> Iterator[Tree]:
+        """See Provider. What is written belongs to whom the directory belongs to."""
+        with contextlib.ExitStack() as held:
+            yield Tree.of_its_owner(self._pin(workspace, held), workspace.root)
+
+    async def _running(self, workspace: Workspace) -> Container:
+        """Its container; started again when the engine or the machine was. Vanished, Unusable, Unasked."""
+        labels = Labels.of(workspace, self._deployment)
+        with contextlib.ExitStack() as held:
+            self._pin(workspace, held)
+        with _asked_again():
+            found = await self.engine.call(partial(containers.inspect, labels.name))
+        if found is None or found.is_leaving or not labels.are(found.labels):
+            raise Vanished("its container is gone")
+        if found.running:
+            return found
+        return await self._revive(workspace, found)
+
+    async def _revive(self, workspace: Workspace, found: Container) -> Container:
+        try:
+            await self._maker.start(found.id, self._ground.user_of(workspace.root))
+        except APIError as error:
+            raise Unusable(f"its container does not start: {error.explanation}") from error
+        return replace(found, running=True)
+
+    def _pin(self, workspace: Workspace, held: contextlib.ExitStack) -> int:
+        supplied = isinstance(spec_of(workspace).source, Directory)
+        return roots.pin(workspace, self._offer.root if supplied else self._ground.state_directory, held)
+
+    def _network(self, field: str, network: Network) -> Network:
+        if network is Network.UNSPECIFIED:
+            return self._offer.network
+        if network is Network.HOST:
+            raise InvalidArgument.of(field, "provider docker gives nobody the network of its machine")
+        if network is Network.BRIDGE and not self._ground.bridge:
+            raise InvalidArgument.of(field, "this instance has no network for workspaces")
+        return network
+
+    def _source(self, asked: Source | None) -> Source | None:
+        if not isinstance(asked, Directory):
+            return asked
+        field = "provision.source.path.directory"
+        return Directory(roots.accept(field, asked.path, self._offer.root, self._ground.state_directory))
+
+
+@contextlib.contextmanager
+def _asked_again() -> Iterator[None]:
+    """That the engine knows no such thing, or that it is in another state now, is no end by itself.
+
+    It may have been restarted in between; whoever asks again finds out what there is (W3).
+    """
+    try:
+        yield
+    except APIError as error:
+        raise Unasked(f"the engine: {error.explanation}") from error
+    except OSError as error:
+        raise Unasked(str(error)) from error
