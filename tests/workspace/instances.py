@@ -25,6 +25,7 @@ from services.owner.config import OwnerSettings
 from services.owner.server import build as build_owner
 from services.workspace.config import WorkspaceSettings
 from services.workspace.server import WorkspaceInstance, build
+from tests.conditions import eventually
 from tests.workspace.streams import Stream, Streaming
 
 if TYPE_CHECKING:
@@ -232,4 +233,6 @@ async def running(machine: Machine, **changes: Any) -> AsyncIterator[tuple[Clien
     """A ready instance and a client of it."""
     instance = build(machine.settings(**changes))
     async with instance.running() as endpoint, open_channel(endpoint) as channel:
+        # What a test makes is not for the pass that follows the start.
+        await eventually(lambda: instance.collector.passes > 0)
         yield Client(channel), instance
