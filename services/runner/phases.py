@@ -104,7 +104,7 @@ class Phases:
     async def run(self, listener: TurnListener, limits: LimitWatch) -> PromptResult:
         """The agent's answer. The runtime is left to the hold."""
         profile = self._profile()
-        place, resumed = await self._prepare()
+        place, resumed = await self._prepared(listener)
         # The session was refused already where it was known.
         check_network(profile, place)
         listener.serve(place, profile, self._begun.agent)
@@ -125,6 +125,23 @@ class Phases:
                 profiles=", ".join(sorted(known)),
             )
         return known[name]
+
+    async def _prepared(self, listener: TurnListener) -> tuple[Place, Resumed | None]:
+        """As `_prepare`; how the set-up command ended is told as well when that is why there is no place."""
+        try:
+            place, resumed = await self._prepare()
+        except TurnFailed:
+            await self._tell_setup(listener)
+            raise
+        if place.has_setup:
+            await self._tell_setup(listener)
+        return place, resumed
+
+    async def _tell_setup(self, listener: TurnListener) -> None:
+        if self._begun.setup_untold:
+            project, workspace_id = self._execution.attempt.project, self._begun.workspace_id
+            body = await self._workshop.preparation.told(project, workspace_id)
+            await listener.tell([body] if body else [])
 
     async def _prepare(self) -> tuple[Place, Resumed | None]:
         """The claimed place, and how the agent that was kept is resumed, if it still answers."""

@@ -8,11 +8,14 @@ from typing import Final, NamedTuple
 
 from moorage.common.v1.errors_pb2 import ErrorReason
 from moorage.common.v1.provision_pb2 import NetworkPolicy
+from moorage.common.v1.record_pb2 import RecordBody, WorkspacePrepared
 from moorage.common.v1.turn_pb2 import EndReason
 from moorage.session.v1.journal_pb2 import BeginTurnResponse
+from moorage.workspace.v1.workspace_pb2 import Workspace
 
 from services.common.clock import Clock
 from services.common.errors import MoorageError
+from services.common.logs import get_logger
 from services.common.loops import Failures
 from services.common.together import both
 from services.fencing.leases import HeldLease
@@ -24,6 +27,8 @@ _LONGEST_DELAY: Final = 2.0
 _PROVISIONING: Final = "PROVISIONING"
 _LOST: Final = "LOST"
 _LOCAL: Final = "local"
+
+_log: Final = get_logger(__name__)
 
 Tell = Callable[[str], Awaitable[None]]
 
@@ -38,6 +43,7 @@ class Place:
     endpoint: str
     provider: str
     network: NetworkPolicy.ValueType
+    has_setup: bool = False
 
     @property
     def in_container(self) -> bool:
@@ -85,6 +91,14 @@ class Preparation:
                 await tell(told)
             await self._wait(project, begun.workspace_id, failures)
 
+    async def told(self, project: str, workspace_id: str) -> RecordBody | None:
+        """How the workspace's set-up command ended; None without one, or when it is not known now."""
+        try:
+            return _prepared(await self._workspaces.get(project, workspace_id))
+        except MoorageError as error:
+            _log.warning("how a workspace was prepared is not known", error=str(error))
+            return None
+
     async def _prepare(
         self, project: str, begun: BeginTurnResponse, lease: HeldLease, keep_exec_id: str, claimed_at: str
     ) -> Place:
@@ -101,7 +115,15 @@ class Preparation:
             there = await found
         if there.endpoint != claimed_at:
             await claim(there.endpoint)
-        return Place(project, workspace_id, there.root, there.endpoint, there.provider, there.network)
+        return Place(
+            project,
+            workspace_id,
+            there.root,
+            there.endpoint,
+            there.provider,
+            there.network,
+            there.has_setup,
+        )
 
     async def _wait(self, project: str, workspace_id: str, failures: Failures) -> None:
         await self._clock.sleep(failures.back_off(_FIRST_DELAY, _LONGEST_DELAY))
@@ -110,6 +132,26 @@ class Preparation:
         except MoorageError:
             # The next try tells.
             return
+
+
+def _prepared(workspace: Workspace) -> RecordBody | None:
+    if not workspace.HasField("setup"):
+        return None
+    setup = workspace.setup
+    prepared = WorkspacePrepared(
+        command=workspace.spec.setup.command,
+        out_of_memory=setup.ended.out_of_memory,
+        output=setup.output,
+        truncated=setup.truncated,
+    )
+    match setup.ended.WhichOneof("how"):
+        case "exit_code":
+            prepared.exit_code = setup.ended.exit_code
+        case "signal":
+            prepared.signal = setup.ended.signal
+        case "timeout":
+            prepared.timeout.CopyFrom(setup.ended.timeout.after)
+    return RecordBody(workspace_prepared=prepared)
 
 
 def _may_pass(error: MoorageError) -> bool:

@@ -66,6 +66,14 @@ class BindingUnresolved(FailedPrecondition):
     reason = ErrorReason.ERROR_REASON_BINDING_UNRESOLVED
 
 
+def is_provisioned(kind: str, stored: bytes) -> bool:
+    """Whether a stored binding points at what was made for its session; False when it cannot be read."""
+    try:
+        return load(kind, stored).origin is Origin.PROVISIONED
+    except BindingUnresolved:
+        return False
+
+
 def load(kind: str, stored: bytes) -> Binding:
     """A stored binding; `kind` is what its row says. Raises BindingUnresolved."""
     try:

@@ -18,6 +18,7 @@ LEFT_OUT: Final = (
     RecordKind.AGENT_MODE,
     RecordKind.AGENT_OPTIONS,
     RecordKind.AGENT_SESSION_INFO,
+    RecordKind.WORKSPACE_PREPARED,
 )
 
 # What a record in an answer has at most besides its names and its body.

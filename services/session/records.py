@@ -39,6 +39,7 @@ class RecordKind(enum.StrEnum):
     AGENT_MODE = "agent_mode"
     AGENT_OPTIONS = "agent_options"
     AGENT_SESSION_INFO = "agent_session_info"
+    WORKSPACE_PREPARED = "workspace_prepared"
 
 
 # What AppendRecords takes; the others have a state behind them that must not be told of without it.
@@ -56,6 +57,7 @@ _OF_RUNNERS: Final = frozenset(
         RecordKind.USAGE,
         RecordKind.ERROR,
         RecordKind.RAW_JSON,
+        RecordKind.WORKSPACE_PREPARED,
     }
 )
 

@@ -50,6 +50,14 @@ class Workspaces:
         request = workspace_pb2.GetWorkspaceRequest(project=project, workspace_id=workspace_id, wait=True)
         await self._at_instance(self._address, lambda stub: stub.GetWorkspace(request, timeout=self._timeout))
 
+    async def get(self, project: str, workspace_id: str) -> workspace_pb2.Workspace:
+        """The workspace as it stands, and how its set-up command ended."""
+        request = workspace_pb2.GetWorkspaceRequest(project=project, workspace_id=workspace_id)
+        found = await self._at_instance(
+            self._address, lambda stub: stub.GetWorkspace(request, timeout=self._timeout)
+        )
+        return found.workspace
+
     async def claim(
         self, endpoint: str, grant: Grant, project: str, workspace_id: str, keep_exec_id: str = ""
     ) -> None:

@@ -89,7 +89,8 @@ class Begun:
     """A begun turn; policy and bounds are those that it was begun with.
 
     `native_session_id` is the newest one of an earlier turn of the session, empty without one;
-    a question waits for its answer for `interaction_timeout`.
+    a question waits for its answer for `interaction_timeout`. `setup_untold`: the workspace was
+    made for the session, and no record tells how its set-up command ended, should it have one.
     """
 
     session: Session
@@ -97,3 +98,4 @@ class Begun:
     metadata: RunMetadata
     native_session_id: str
     interaction_timeout: timedelta
+    setup_untold: bool

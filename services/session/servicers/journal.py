@@ -238,4 +238,5 @@ def _begun(begun: Begun) -> journal_pb2.BeginTurnResponse:
         native_session_id=begun.native_session_id,
         traceparent=turn.traceparent,
         interaction_timeout=convert.duration(begun.interaction_timeout),
+        setup_untold=begun.setup_untold,
     )

@@ -35,6 +35,7 @@ from services.session.store.questions import find_interaction
 from services.session.store.running import (
     native_session_id,
     overdue_reason,
+    setup_untold,
     store_begin,
     store_observation,
     store_phase,
@@ -149,7 +150,8 @@ class JournalStore:
         if journal.begin(call.turn_id, claims.token, call.attempt_id, claims.holder):
             await store_begin(connection, stored, self._preparing)
         native = await native_session_id(connection, stored)
-        return Begun(session, stored, _metadata_of(stored), native, self._interaction_timeout)
+        untold = await setup_untold(connection, session)
+        return Begun(session, stored, _metadata_of(stored), native, self._interaction_timeout, untold)
 
     def _first_metadata(
         self,

@@ -7,8 +7,10 @@ from datetime import timedelta
 from moorage.common.v1.turn_pb2 import RunMetadata
 
 from services.common.database import Connection
+from services.session import bindings
 from services.session.journal.calls import ProgressCall
 from services.session.journal.rules import SessionKey
+from services.session.sessions import Session
 from services.session.turns import EndReason, Turn
 
 
@@ -91,6 +93,23 @@ async def native_session_id(connection: Connection, turn: Turn) -> str:
         turn.first_seq,
     )
     return found or ""
+
+
+async def setup_untold(connection: Connection, session: Session) -> bool:
+    """Whether no record tells how the set-up command of a workspace that was made has ended."""
+    if not bindings.is_provisioned(session.binding_kind, session.binding):
+        return False
+    untold: bool = await connection.fetchval(
+        """
+        SELECT NOT EXISTS (
+            SELECT FROM session.records
+            WHERE project = $1 AND session_id = $2 AND kind = 'workspace_prepared'
+        )
+        """,
+        session.project,
+        session.session_id,
+    )
+    return untold
 
 
 async def store_phase(connection: Connection, call: ProgressCall) -> None:

@@ -22,12 +22,13 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from moorage.common.v1 import content_pb2 as moorage_dot_common_dot_v1_dot_content__pb2
 from moorage.common.v1 import turn_pb2 as moorage_dot_common_dot_v1_dot_turn__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1emoorage/common/v1/record.proto\x12\x11moorage.common.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fmoorage/common/v1/content.proto\x1a\x1cmoorage/common/v1/turn.proto\"\xbd\x01\n\x06Record\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x03\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12\x10\n\x08turn_seq\x18\x04 \x01(\x03\x12\x11\n\trecord_id\x18\x05 \x01(\t\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x04\x62ody\x18\x07 \x01(\x0b\x32\x1d.moorage.common.v1.RecordBody\"\xb3\x07\n\nRecordBody\x12\x36\n\x0cuser_message\x18\x01 \x01(\x0b\x32\x1e.moorage.common.v1.UserMessageH\x00\x12\x38\n\ragent_message\x18\x02 \x01(\x0b\x32\x1f.moorage.common.v1.AgentMessageH\x00\x12-\n\x07thought\x18\x03 \x01(\x0b\x32\x1a.moorage.common.v1.ThoughtH\x00\x12\x30\n\ttool_call\x18\x04 \x01(\x0b\x32\x1b.moorage.common.v1.ToolCallH\x00\x12\x34\n\x0btool_update\x18\x05 \x01(\x0b\x32\x1d.moorage.common.v1.ToolUpdateH\x00\x12\'\n\x04plan\x18\x06 \x01(\x0b\x32\x17.moorage.common.v1.PlanH\x00\x12)\n\x05usage\x18\x07 \x01(\x0b\x32\x18.moorage.common.v1.UsageH\x00\x12\x36\n\x0cturn_started\x18\x08 \x01(\x0b\x32\x1e.moorage.common.v1.TurnStartedH\x00\x12\x32\n\nturn_ended\x18\t \x01(\x0b\x32\x1c.moorage.common.v1.TurnEndedH\x00\x12\x42\n\x12interaction_opened\x18\n \x01(\x0b\x32$.moorage.common.v1.InteractionOpenedH\x00\x12\x42\n\x12interaction_closed\x18\x0b \x01(\x0b\x32$.moorage.common.v1.InteractionClosedH\x00\x12/\n\x05\x65rror\x18\x0c \x01(\x0b\x32\x1e.moorage.common.v1.ErrorRecordH\x00\x12.\n\x08raw_json\x18\r \x01(\x0b\x32\x1a.moorage.common.v1.RawJsonH\x00\x12:\n\x0e\x61gent_commands\x18\x0e \x01(\x0b\x32 .moorage.common.v1.AgentCommandsH\x00\x12\x32\n\nagent_mode\x18\x0f \x01(\x0b\x32\x1c.moorage.common.v1.AgentModeH\x00\x12\x38\n\ragent_options\x18\x10 \x01(\x0b\x32\x1f.moorage.common.v1.AgentOptionsH\x00\x12\x41\n\x12\x61gent_session_info\x18\x11 \x01(\x0b\x32#.moorage.common.v1.AgentSessionInfoH\x00\x42\x06\n\x04\x62ody\"?\n\x0bUserMessage\x12\x30\n\x07\x63ontent\x18\x01 \x03(\x0b\x32\x1f.moorage.common.v1.ContentBlock\"T\n\x0c\x41gentMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x30\n\x07\x63ontent\x18\x02 \x01(\x0b\x32\x1f.moorage.common.v1.ContentBlock\"O\n\x07Thought\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x30\n\x07\x63ontent\x18\x02 \x01(\x0b\x32\x1f.moorage.common.v1.ContentBlock\"\xfc\x01\n\x08ToolCall\x12\x14\n\x0ctool_call_id\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x31\n\x06status\x18\x04 \x01(\x0e\x32!.moorage.common.v1.ToolCallStatus\x12/\n\x07\x63ontent\x18\x05 \x03(\x0b\x32\x1e.moorage.common.v1.ToolContent\x12\x32\n\tlocations\x18\x06 \x03(\x0b\x32\x1f.moorage.common.v1.ToolLocation\x12\x11\n\traw_input\x18\x07 \x01(\t\x12\x12\n\nraw_output\x18\x08 \x01(\t\"\x9b\x02\n\nToolUpdate\x12\x14\n\x0ctool_call_id\x18\x01 \x01(\t\x12\x12\n\x05title\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x11\n\x04kind\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x31\n\x06status\x18\x04 \x01(\x0e\x32!.moorage.common.v1.ToolCallStatus\x12/\n\x07\x63ontent\x18\x05 \x03(\x0b\x32\x1e.moorage.common.v1.ToolContent\x12\x32\n\tlocations\x18\x06 \x03(\x0b\x32\x1f.moorage.common.v1.ToolLocation\x12\x11\n\traw_input\x18\x07 \x01(\t\x12\x12\n\nraw_output\x18\x08 \x01(\tB\x08\n\x06_titleB\x07\n\x05_kind\"\x8e\x01\n\x0bToolContent\x12\x30\n\x05\x62lock\x18\x01 \x01(\x0b\x32\x1f.moorage.common.v1.ContentBlockH\x00\x12+\n\x04\x64iff\x18\x02 \x01(\x0b\x32\x1b.moorage.common.v1.FileDiffH\x00\x12\x15\n\x0bterminal_id\x18\x03 \x01(\tH\x00\x42\t\n\x07\x63ontent\"N\n\x08\x46ileDiff\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x15\n\x08old_text\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x10\n\x08new_text\x18\x03 \x01(\tB\x0b\n\t_old_text\"8\n\x0cToolLocation\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x11\n\x04line\x18\x02 \x01(\x05H\x00\x88\x01\x01\x42\x07\n\x05_line\"5\n\x04Plan\x12-\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1c.moorage.common.v1.PlanEntry\">\n\tPlanEntry\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\t\x12\x0e\n\x06status\x18\x03 \x01(\t\"5\n\x05Usage\x12,\n\x05usage\x18\x01 \x01(\x0b\x32\x1d.moorage.common.v1.TokenUsage\"B\n\rAgentCommands\x12\x31\n\x08\x63ommands\x18\x01 \x03(\x0b\x32\x1f.moorage.common.v1.AgentCommand\"E\n\x0c\x41gentCommand\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x12\n\ninput_hint\x18\x03 \x01(\t\"K\n\tAgentMode\x12\x0f\n\x07mode_id\x18\x01 \x01(\t\x12-\n\x05modes\x18\x02 \x03(\x0b\x32\x1e.moorage.common.v1.AgentChoice\"<\n\x0b\x41gentChoice\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\"?\n\x0c\x41gentOptions\x12/\n\x07options\x18\x01 \x03(\x0b\x32\x1e.moorage.common.v1.AgentOption\"\x95\x01\n\x0b\x41gentOption\x12\x11\n\toption_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x10\n\x08\x63\x61tegory\x18\x04 \x01(\t\x12\r\n\x05value\x18\x05 \x01(\t\x12/\n\x07\x63hoices\x18\x06 \x03(\x0b\x32\x1e.moorage.common.v1.AgentChoice\"Z\n\x10\x41gentSessionInfo\x12\x12\n\x05title\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x18\n\x0bupdate_time\x18\x02 \x01(\tH\x01\x88\x01\x01\x42\x08\n\x06_titleB\x0e\n\x0c_update_time\"C\n\x0bTurnStarted\x12\x11\n\trunner_id\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\x12\x12\n\nattempt_id\x18\x03 \x01(\t\"\xc6\x02\n\tTurnEnded\x12+\n\x05state\x18\x01 \x01(\x0e\x32\x1c.moorage.common.v1.TurnState\x12\x30\n\nend_reason\x18\x02 \x01(\x0e\x32\x1c.moorage.common.v1.EndReason\x12\x13\n\x0bstop_reason\x18\x03 \x01(\t\x12\x32\n\x0bstop_method\x18\x04 \x01(\x0e\x32\x1d.moorage.common.v1.StopMethod\x12\x36\n\rruntime_after\x18\x05 \x01(\x0e\x32\x1f.moorage.common.v1.RuntimeAfter\x12+\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x1c.moorage.common.v1.TurnError\x12,\n\x05usage\x18\x07 \x01(\x0b\x32\x1d.moorage.common.v1.TokenUsage\"B\n\x11InteractionOption\x12\x11\n\toption_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\"\xdc\x01\n\x11InteractionOpened\x12\x16\n\x0einteraction_id\x18\x01 \x01(\t\x12\x30\n\x04kind\x18\x02 \x01(\x0e\x32\".moorage.common.v1.InteractionKind\x12\r\n\x05title\x18\x03 \x01(\t\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\t\x12\x35\n\x07options\x18\x05 \x03(\x0b\x32$.moorage.common.v1.InteractionOption\x12\x0e\n\x06schema\x18\x06 \x01(\t\x12\x11\n\ttool_kind\x18\x07 \x01(\t\"\x9a\x01\n\x11InteractionClosed\x12\x16\n\x0einteraction_id\x18\x01 \x01(\t\x12\x36\n\x07outcome\x18\x02 \x01(\x0e\x32%.moorage.common.v1.InteractionOutcome\x12\x11\n\toption_id\x18\x03 \x01(\t\x12\x12\n\nsettled_by\x18\x04 \x01(\t\x12\x0e\n\x06values\x18\x05 \x01(\t\":\n\x0b\x45rrorRecord\x12+\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x1c.moorage.common.v1.TurnError\"\'\n\x07RawJson\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0c\n\x04json\x18\x02 \x01(\t*\xaf\x01\n\x0eToolCallStatus\x12 \n\x1cTOOL_CALL_STATUS_UNSPECIFIED\x10\x00\x12\x1c\n\x18TOOL_CALL_STATUS_PENDING\x10\x01\x12 \n\x1cTOOL_CALL_STATUS_IN_PROGRESS\x10\x02\x12\x1e\n\x1aTOOL_CALL_STATUS_COMPLETED\x10\x03\x12\x1b\n\x17TOOL_CALL_STATUS_FAILED\x10\x04*\x8c\x01\n\x0fInteractionKind\x12 \n\x1cINTERACTION_KIND_UNSPECIFIED\x10\x00\x12\x1f\n\x1bINTERACTION_KIND_PERMISSION\x10\x01\x12\x1b\n\x17INTERACTION_KIND_CHOICE\x10\x02\x12\x19\n\x15INTERACTION_KIND_FORM\x10\x03*\x9f\x01\n\x12InteractionOutcome\x12#\n\x1fINTERACTION_OUTCOME_UNSPECIFIED\x10\x00\x12 \n\x1cINTERACTION_OUTCOME_ANSWERED\x10\x01\x12!\n\x1dINTERACTION_OUTCOME_CANCELLED\x10\x02\x12\x1f\n\x1bINTERACTION_OUTCOME_EXPIRED\x10\x03\x42j\n\x14io.moorage.common.v1P\x01Z<github.com/moorage/moorage/protos/moorage/common/v1;commonv1\xaa\x02\x11Moorage.Common.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1emoorage/common/v1/record.proto\x12\x11moorage.common.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fmoorage/common/v1/content.proto\x1a\x1cmoorage/common/v1/turn.proto\"\xbd\x01\n\x06Record\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x03\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12\x10\n\x08turn_seq\x18\x04 \x01(\x03\x12\x11\n\trecord_id\x18\x05 \x01(\t\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x04\x62ody\x18\x07 \x01(\x0b\x32\x1d.moorage.common.v1.RecordBody\"\xf7\x07\n\nRecordBody\x12\x36\n\x0cuser_message\x18\x01 \x01(\x0b\x32\x1e.moorage.common.v1.UserMessageH\x00\x12\x38\n\ragent_message\x18\x02 \x01(\x0b\x32\x1f.moorage.common.v1.AgentMessageH\x00\x12-\n\x07thought\x18\x03 \x01(\x0b\x32\x1a.moorage.common.v1.ThoughtH\x00\x12\x30\n\ttool_call\x18\x04 \x01(\x0b\x32\x1b.moorage.common.v1.ToolCallH\x00\x12\x34\n\x0btool_update\x18\x05 \x01(\x0b\x32\x1d.moorage.common.v1.ToolUpdateH\x00\x12\'\n\x04plan\x18\x06 \x01(\x0b\x32\x17.moorage.common.v1.PlanH\x00\x12)\n\x05usage\x18\x07 \x01(\x0b\x32\x18.moorage.common.v1.UsageH\x00\x12\x36\n\x0cturn_started\x18\x08 \x01(\x0b\x32\x1e.moorage.common.v1.TurnStartedH\x00\x12\x32\n\nturn_ended\x18\t \x01(\x0b\x32\x1c.moorage.common.v1.TurnEndedH\x00\x12\x42\n\x12interaction_opened\x18\n \x01(\x0b\x32$.moorage.common.v1.InteractionOpenedH\x00\x12\x42\n\x12interaction_closed\x18\x0b \x01(\x0b\x32$.moorage.common.v1.InteractionClosedH\x00\x12/\n\x05\x65rror\x18\x0c \x01(\x0b\x32\x1e.moorage.common.v1.ErrorRecordH\x00\x12.\n\x08raw_json\x18\r \x01(\x0b\x32\x1a.moorage.common.v1.RawJsonH\x00\x12:\n\x0e\x61gent_commands\x18\x0e \x01(\x0b\x32 .moorage.common.v1.AgentCommandsH\x00\x12\x32\n\nagent_mode\x18\x0f \x01(\x0b\x32\x1c.moorage.common.v1.AgentModeH\x00\x12\x38\n\ragent_options\x18\x10 \x01(\x0b\x32\x1f.moorage.common.v1.AgentOptionsH\x00\x12\x41\n\x12\x61gent_session_info\x18\x11 \x01(\x0b\x32#.moorage.common.v1.AgentSessionInfoH\x00\x12\x42\n\x12workspace_prepared\x18\x12 \x01(\x0b\x32$.moorage.common.v1.WorkspacePreparedH\x00\x42\x06\n\x04\x62ody\"?\n\x0bUserMessage\x12\x30\n\x07\x63ontent\x18\x01 \x03(\x0b\x32\x1f.moorage.common.v1.ContentBlock\"T\n\x0c\x41gentMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x30\n\x07\x63ontent\x18\x02 \x01(\x0b\x32\x1f.moorage.common.v1.ContentBlock\"O\n\x07Thought\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x30\n\x07\x63ontent\x18\x02 \x01(\x0b\x32\x1f.moorage.common.v1.ContentBlock\"\xfc\x01\n\x08ToolCall\x12\x14\n\x0ctool_call_id\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x31\n\x06status\x18\x04 \x01(\x0e\x32!.moorage.common.v1.ToolCallStatus\x12/\n\x07\x63ontent\x18\x05 \x03(\x0b\x32\x1e.moorage.common.v1.ToolContent\x12\x32\n\tlocations\x18\x06 \x03(\x0b\x32\x1f.moorage.common.v1.ToolLocation\x12\x11\n\traw_input\x18\x07 \x01(\t\x12\x12\n\nraw_output\x18\x08 \x01(\t\"\x9b\x02\n\nToolUpdate\x12\x14\n\x0ctool_call_id\x18\x01 \x01(\t\x12\x12\n\x05title\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x11\n\x04kind\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x31\n\x06status\x18\x04 \x01(\x0e\x32!.moorage.common.v1.ToolCallStatus\x12/\n\x07\x63ontent\x18\x05 \x03(\x0b\x32\x1e.moorage.common.v1.ToolContent\x12\x32\n\tlocations\x18\x06 \x03(\x0b\x32\x1f.moorage.common.v1.ToolLocation\x12\x11\n\traw_input\x18\x07 \x01(\t\x12\x12\n\nraw_output\x18\x08 \x01(\tB\x08\n\x06_titleB\x07\n\x05_kind\"\x8e\x01\n\x0bToolContent\x12\x30\n\x05\x62lock\x18\x01 \x01(\x0b\x32\x1f.moorage.common.v1.ContentBlockH\x00\x12+\n\x04\x64iff\x18\x02 \x01(\x0b\x32\x1b.moorage.common.v1.FileDiffH\x00\x12\x15\n\x0bterminal_id\x18\x03 \x01(\tH\x00\x42\t\n\x07\x63ontent\"N\n\x08\x46ileDiff\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x15\n\x08old_text\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x10\n\x08new_text\x18\x03 \x01(\tB\x0b\n\t_old_text\"8\n\x0cToolLocation\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x11\n\x04line\x18\x02 \x01(\x05H\x00\x88\x01\x01\x42\x07\n\x05_line\"5\n\x04Plan\x12-\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1c.moorage.common.v1.PlanEntry\">\n\tPlanEntry\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\t\x12\x10\n\x08priority\x18\x02 \x01(\t\x12\x0e\n\x06status\x18\x03 \x01(\t\"5\n\x05Usage\x12,\n\x05usage\x18\x01 \x01(\x0b\x32\x1d.moorage.common.v1.TokenUsage\"B\n\rAgentCommands\x12\x31\n\x08\x63ommands\x18\x01 \x03(\x0b\x32\x1f.moorage.common.v1.AgentCommand\"E\n\x0c\x41gentCommand\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x12\n\ninput_hint\x18\x03 \x01(\t\"K\n\tAgentMode\x12\x0f\n\x07mode_id\x18\x01 \x01(\t\x12-\n\x05modes\x18\x02 \x03(\x0b\x32\x1e.moorage.common.v1.AgentChoice\"<\n\x0b\x41gentChoice\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\"?\n\x0c\x41gentOptions\x12/\n\x07options\x18\x01 \x03(\x0b\x32\x1e.moorage.common.v1.AgentOption\"\x95\x01\n\x0b\x41gentOption\x12\x11\n\toption_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x10\n\x08\x63\x61tegory\x18\x04 \x01(\t\x12\r\n\x05value\x18\x05 \x01(\t\x12/\n\x07\x63hoices\x18\x06 \x03(\x0b\x32\x1e.moorage.common.v1.AgentChoice\"Z\n\x10\x41gentSessionInfo\x12\x12\n\x05title\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x18\n\x0bupdate_time\x18\x02 \x01(\tH\x01\x88\x01\x01\x42\x08\n\x06_titleB\x0e\n\x0c_update_time\"C\n\x0bTurnStarted\x12\x11\n\trunner_id\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\x12\x12\n\nattempt_id\x18\x03 \x01(\t\"\xc6\x02\n\tTurnEnded\x12+\n\x05state\x18\x01 \x01(\x0e\x32\x1c.moorage.common.v1.TurnState\x12\x30\n\nend_reason\x18\x02 \x01(\x0e\x32\x1c.moorage.common.v1.EndReason\x12\x13\n\x0bstop_reason\x18\x03 \x01(\t\x12\x32\n\x0bstop_method\x18\x04 \x01(\x0e\x32\x1d.moorage.common.v1.StopMethod\x12\x36\n\rruntime_after\x18\x05 \x01(\x0e\x32\x1f.moorage.common.v1.RuntimeAfter\x12+\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x1c.moorage.common.v1.TurnError\x12,\n\x05usage\x18\x07 \x01(\x0b\x32\x1d.moorage.common.v1.TokenUsage\"B\n\x11InteractionOption\x12\x11\n\toption_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\"\xdc\x01\n\x11InteractionOpened\x12\x16\n\x0einteraction_id\x18\x01 \x01(\t\x12\x30\n\x04kind\x18\x02 \x01(\x0e\x32\".moorage.common.v1.InteractionKind\x12\r\n\x05title\x18\x03 \x01(\t\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\t\x12\x35\n\x07options\x18\x05 \x03(\x0b\x32$.moorage.common.v1.InteractionOption\x12\x0e\n\x06schema\x18\x06 \x01(\t\x12\x11\n\ttool_kind\x18\x07 \x01(\t\"\x9a\x01\n\x11InteractionClosed\x12\x16\n\x0einteraction_id\x18\x01 \x01(\t\x12\x36\n\x07outcome\x18\x02 \x01(\x0e\x32%.moorage.common.v1.InteractionOutcome\x12\x11\n\toption_id\x18\x03 \x01(\t\x12\x12\n\nsettled_by\x18\x04 \x01(\t\x12\x0e\n\x06values\x18\x05 \x01(\t\"\xbc\x01\n\x11WorkspacePrepared\x12\x0f\n\x07\x63ommand\x18\x01 \x03(\t\x12\x13\n\texit_code\x18\x02 \x01(\x05H\x00\x12\x10\n\x06signal\x18\x03 \x01(\tH\x00\x12,\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12\x15\n\rout_of_memory\x18\x05 \x01(\x08\x12\x0e\n\x06output\x18\x06 \x01(\t\x12\x11\n\ttruncated\x18\x07 \x01(\x08\x42\x07\n\x05\x65nded\":\n\x0b\x45rrorRecord\x12+\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x1c.moorage.common.v1.TurnError\"\'\n\x07RawJson\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0c\n\x04json\x18\x02 \x01(\t*\xaf\x01\n\x0eToolCallStatus\x12 \n\x1cTOOL_CALL_STATUS_UNSPECIFIED\x10\x00\x12\x1c\n\x18TOOL_CALL_STATUS_PENDING\x10\x01\x12 \n\x1cTOOL_CALL_STATUS_IN_PROGRESS\x10\x02\x12\x1e\n\x1aTOOL_CALL_STATUS_COMPLETED\x10\x03\x12\x1b\n\x17TOOL_CALL_STATUS_FAILED\x10\x04*\x8c\x01\n\x0fInteractionKind\x12 \n\x1cINTERACTION_KIND_UNSPECIFIED\x10\x00\x12\x1f\n\x1bINTERACTION_KIND_PERMISSION\x10\x01\x12\x1b\n\x17INTERACTION_KIND_CHOICE\x10\x02\x12\x19\n\x15INTERACTION_KIND_FORM\x10\x03*\x9f\x01\n\x12InteractionOutcome\x12#\n\x1fINTERACTION_OUTCOME_UNSPECIFIED\x10\x00\x12 \n\x1cINTERACTION_OUTCOME_ANSWERED\x10\x01\x12!\n\x1dINTERACTION_OUTCOME_CANCELLED\x10\x02\x12\x1f\n\x1bINTERACTION_OUTCOME_EXPIRED\x10\x03\x42j\n\x14io.moorage.common.v1P\x01Z<github.com/moorage/moorage/protos/moorage/common/v1;commonv1\xaa\x02\x11Moorage.Common.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,64 +36,66 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'moorage.common.v1.record_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\024io.moorage.common.v1P\001Z<github.com/moorage/moorage/protos/moorage/common/v1;commonv1\252\002\021Moorage.Common.V1'
-  _globals['_TOOLCALLSTATUS']._serialized_start=4056
-  _globals['_TOOLCALLSTATUS']._serialized_end=4231
-  _globals['_INTERACTIONKIND']._serialized_start=4234
-  _globals['_INTERACTIONKIND']._serialized_end=4374
-  _globals['_INTERACTIONOUTCOME']._serialized_start=4377
-  _globals['_INTERACTIONOUTCOME']._serialized_end=4536
-  _globals['_RECORD']._serialized_start=150
-  _globals['_RECORD']._serialized_end=339
-  _globals['_RECORDBODY']._serialized_start=342
-  _globals['_RECORDBODY']._serialized_end=1289
-  _globals['_USERMESSAGE']._serialized_start=1291
-  _globals['_USERMESSAGE']._serialized_end=1354
-  _globals['_AGENTMESSAGE']._serialized_start=1356
-  _globals['_AGENTMESSAGE']._serialized_end=1440
-  _globals['_THOUGHT']._serialized_start=1442
-  _globals['_THOUGHT']._serialized_end=1521
-  _globals['_TOOLCALL']._serialized_start=1524
-  _globals['_TOOLCALL']._serialized_end=1776
-  _globals['_TOOLUPDATE']._serialized_start=1779
-  _globals['_TOOLUPDATE']._serialized_end=2062
-  _globals['_TOOLCONTENT']._serialized_start=2065
-  _globals['_TOOLCONTENT']._serialized_end=2207
-  _globals['_FILEDIFF']._serialized_start=2209
-  _globals['_FILEDIFF']._serialized_end=2287
-  _globals['_TOOLLOCATION']._serialized_start=2289
-  _globals['_TOOLLOCATION']._serialized_end=2345
-  _globals['_PLAN']._serialized_start=2347
-  _globals['_PLAN']._serialized_end=2400
-  _globals['_PLANENTRY']._serialized_start=2402
-  _globals['_PLANENTRY']._serialized_end=2464
-  _globals['_USAGE']._serialized_start=2466
-  _globals['_USAGE']._serialized_end=2519
-  _globals['_AGENTCOMMANDS']._serialized_start=2521
-  _globals['_AGENTCOMMANDS']._serialized_end=2587
-  _globals['_AGENTCOMMAND']._serialized_start=2589
-  _globals['_AGENTCOMMAND']._serialized_end=2658
-  _globals['_AGENTMODE']._serialized_start=2660
-  _globals['_AGENTMODE']._serialized_end=2735
-  _globals['_AGENTCHOICE']._serialized_start=2737
-  _globals['_AGENTCHOICE']._serialized_end=2797
-  _globals['_AGENTOPTIONS']._serialized_start=2799
-  _globals['_AGENTOPTIONS']._serialized_end=2862
-  _globals['_AGENTOPTION']._serialized_start=2865
-  _globals['_AGENTOPTION']._serialized_end=3014
-  _globals['_AGENTSESSIONINFO']._serialized_start=3016
-  _globals['_AGENTSESSIONINFO']._serialized_end=3106
-  _globals['_TURNSTARTED']._serialized_start=3108
-  _globals['_TURNSTARTED']._serialized_end=3175
-  _globals['_TURNENDED']._serialized_start=3178
-  _globals['_TURNENDED']._serialized_end=3504
-  _globals['_INTERACTIONOPTION']._serialized_start=3506
-  _globals['_INTERACTIONOPTION']._serialized_end=3572
-  _globals['_INTERACTIONOPENED']._serialized_start=3575
-  _globals['_INTERACTIONOPENED']._serialized_end=3795
-  _globals['_INTERACTIONCLOSED']._serialized_start=3798
-  _globals['_INTERACTIONCLOSED']._serialized_end=3952
-  _globals['_ERRORRECORD']._serialized_start=3954
-  _globals['_ERRORRECORD']._serialized_end=4012
-  _globals['_RAWJSON']._serialized_start=4014
-  _globals['_RAWJSON']._serialized_end=4053
+  _globals['_TOOLCALLSTATUS']._serialized_start=4347
+  _globals['_TOOLCALLSTATUS']._serialized_end=4522
+  _globals['_INTERACTIONKIND']._serialized_start=4525
+  _globals['_INTERACTIONKIND']._serialized_end=4665
+  _globals['_INTERACTIONOUTCOME']._serialized_start=4668
+  _globals['_INTERACTIONOUTCOME']._serialized_end=4827
+  _globals['_RECORD']._serialized_start=182
+  _globals['_RECORD']._serialized_end=371
+  _globals['_RECORDBODY']._serialized_start=374
+  _globals['_RECORDBODY']._serialized_end=1389
+  _globals['_USERMESSAGE']._serialized_start=1391
+  _globals['_USERMESSAGE']._serialized_end=1454
+  _globals['_AGENTMESSAGE']._serialized_start=1456
+  _globals['_AGENTMESSAGE']._serialized_end=1540
+  _globals['_THOUGHT']._serialized_start=1542
+  _globals['_THOUGHT']._serialized_end=1621
+  _globals['_TOOLCALL']._serialized_start=1624
+  _globals['_TOOLCALL']._serialized_end=1876
+  _globals['_TOOLUPDATE']._serialized_start=1879
+  _globals['_TOOLUPDATE']._serialized_end=2162
+  _globals['_TOOLCONTENT']._serialized_start=2165
+  _globals['_TOOLCONTENT']._serialized_end=2307
+  _globals['_FILEDIFF']._serialized_start=2309
+  _globals['_FILEDIFF']._serialized_end=2387
+  _globals['_TOOLLOCATION']._serialized_start=2389
+  _globals['_TOOLLOCATION']._serialized_end=2445
+  _globals['_PLAN']._serialized_start=2447
+  _globals['_PLAN']._serialized_end=2500
+  _globals['_PLANENTRY']._serialized_start=2502
+  _globals['_PLANENTRY']._serialized_end=2564
+  _globals['_USAGE']._serialized_start=2566
+  _globals['_USAGE']._serialized_end=2619
+  _globals['_AGENTCOMMANDS']._serialized_start=2621
+  _globals['_AGENTCOMMANDS']._serialized_end=2687
+  _globals['_AGENTCOMMAND']._serialized_start=2689
+  _globals['_AGENTCOMMAND']._serialized_end=2758
+  _globals['_AGENTMODE']._serialized_start=2760
+  _globals['_AGENTMODE']._serialized_end=2835
+  _globals['_AGENTCHOICE']._serialized_start=2837
+  _globals['_AGENTCHOICE']._serialized_end=2897
+  _globals['_AGENTOPTIONS']._serialized_start=2899
+  _globals['_AGENTOPTIONS']._serialized_end=2962
+  _globals['_AGENTOPTION']._serialized_start=2965
+  _globals['_AGENTOPTION']._serialized_end=3114
+  _globals['_AGENTSESSIONINFO']._serialized_start=3116
+  _globals['_AGENTSESSIONINFO']._serialized_end=3206
+  _globals['_TURNSTARTED']._serialized_start=3208
+  _globals['_TURNSTARTED']._serialized_end=3275
+  _globals['_TURNENDED']._serialized_start=3278
+  _globals['_TURNENDED']._serialized_end=3604
+  _globals['_INTERACTIONOPTION']._serialized_start=3606
+  _globals['_INTERACTIONOPTION']._serialized_end=3672
+  _globals['_INTERACTIONOPENED']._serialized_start=3675
+  _globals['_INTERACTIONOPENED']._serialized_end=3895
+  _globals['_INTERACTIONCLOSED']._serialized_start=3898
+  _globals['_INTERACTIONCLOSED']._serialized_end=4052
+  _globals['_WORKSPACEPREPARED']._serialized_start=4055
+  _globals['_WORKSPACEPREPARED']._serialized_end=4243
+  _globals['_ERRORRECORD']._serialized_start=4245
+  _globals['_ERRORRECORD']._serialized_end=4303
+  _globals['_RAWJSON']._serialized_start=4305
+  _globals['_RAWJSON']._serialized_end=4344
 # @@protoc_insertion_point(module_scope)

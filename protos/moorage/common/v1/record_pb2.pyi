@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -183,6 +184,7 @@ class RecordBody(_message.Message):
     AGENT_MODE_FIELD_NUMBER: _builtins.int
     AGENT_OPTIONS_FIELD_NUMBER: _builtins.int
     AGENT_SESSION_INFO_FIELD_NUMBER: _builtins.int
+    WORKSPACE_PREPARED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def user_message(self) -> Global___UserMessage:
         """The prompt. Session service, when the turn takes the slot."""
@@ -251,6 +253,12 @@ class RecordBody(_message.Message):
     def agent_session_info(self) -> Global___AgentSessionInfo:
         """What the agent tells of its native session. Runner."""
 
+    @_builtins.property
+    def workspace_prepared(self) -> Global___WorkspacePrepared:
+        """The session's workspace was prepared, or could not be. Runner, once, in the turn that
+        waited for it.
+        """
+
     def __init__(
         self,
         *,
@@ -271,12 +279,13 @@ class RecordBody(_message.Message):
         agent_mode: Global___AgentMode | None = ...,
         agent_options: Global___AgentOptions | None = ...,
         agent_session_info: Global___AgentSessionInfo | None = ...,
+        workspace_prepared: Global___WorkspacePrepared | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_commands", b"agent_commands", "agent_message", b"agent_message", "agent_mode", b"agent_mode", "agent_options", b"agent_options", "agent_session_info", b"agent_session_info", "body", b"body", "error", b"error", "interaction_closed", b"interaction_closed", "interaction_opened", b"interaction_opened", "plan", b"plan", "raw_json", b"raw_json", "thought", b"thought", "tool_call", b"tool_call", "tool_update", b"tool_update", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "usage", b"usage", "user_message", b"user_message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_commands", b"agent_commands", "agent_message", b"agent_message", "agent_mode", b"agent_mode", "agent_options", b"agent_options", "agent_session_info", b"agent_session_info", "body", b"body", "error", b"error", "interaction_closed", b"interaction_closed", "interaction_opened", b"interaction_opened", "plan", b"plan", "raw_json", b"raw_json", "thought", b"thought", "tool_call", b"tool_call", "tool_update", b"tool_update", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "usage", b"usage", "user_message", b"user_message", "workspace_prepared", b"workspace_prepared"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_commands", b"agent_commands", "agent_message", b"agent_message", "agent_mode", b"agent_mode", "agent_options", b"agent_options", "agent_session_info", b"agent_session_info", "body", b"body", "error", b"error", "interaction_closed", b"interaction_closed", "interaction_opened", b"interaction_opened", "plan", b"plan", "raw_json", b"raw_json", "thought", b"thought", "tool_call", b"tool_call", "tool_update", b"tool_update", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "usage", b"usage", "user_message", b"user_message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_commands", b"agent_commands", "agent_message", b"agent_message", "agent_mode", b"agent_mode", "agent_options", b"agent_options", "agent_session_info", b"agent_session_info", "body", b"body", "error", b"error", "interaction_closed", b"interaction_closed", "interaction_opened", b"interaction_opened", "plan", b"plan", "raw_json", b"raw_json", "thought", b"thought", "tool_call", b"tool_call", "tool_update", b"tool_update", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "usage", b"usage", "user_message", b"user_message", "workspace_prepared", b"workspace_prepared"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["user_message", "agent_message", "thought", "tool_call", "tool_update", "plan", "usage", "turn_started", "turn_ended", "interaction_opened", "interaction_closed", "error", "raw_json", "agent_commands", "agent_mode", "agent_options", "agent_session_info"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["user_message", "agent_message", "thought", "tool_call", "tool_update", "plan", "usage", "turn_started", "turn_ended", "interaction_opened", "interaction_closed", "error", "raw_json", "agent_commands", "agent_mode", "agent_options", "agent_session_info", "workspace_prepared"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1059,6 +1068,58 @@ class InteractionClosed(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___InteractionClosed: _TypeAlias = InteractionClosed  # noqa: Y015
+
+@_typing.final
+class WorkspacePrepared(_message.Message):
+    """How the set-up command of the session's workspace ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMAND_FIELD_NUMBER: _builtins.int
+    EXIT_CODE_FIELD_NUMBER: _builtins.int
+    SIGNAL_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    OUT_OF_MEMORY_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    exit_code: _builtins.int
+    """Its exit code."""
+    signal: _builtins.str
+    """The signal that ended it, e.g. `SIGKILL`."""
+    out_of_memory: _builtins.bool
+    """Whether a process of it was killed because the workspace's memory was used up."""
+    output: _builtins.str
+    """The last 64 KiB of what it printed, in the order in which it came."""
+    truncated: _builtins.bool
+    """Whether it had printed more."""
+    @_builtins.property
+    def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Program and arguments."""
+
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """It was killed as it lasted longer than this."""
+
+    def __init__(
+        self,
+        *,
+        command: _abc.Iterable[_builtins.str] | None = ...,
+        exit_code: _builtins.int = ...,
+        signal: _builtins.str = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+        out_of_memory: _builtins.bool = ...,
+        output: _builtins.str = ...,
+        truncated: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "exit_code", b"exit_code", "signal", b"signal", "timeout", b"timeout"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "ended", b"ended", "exit_code", b"exit_code", "out_of_memory", b"out_of_memory", "output", b"output", "signal", b"signal", "timeout", b"timeout", "truncated", b"truncated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_ended: _TypeAlias = _typing.Literal["exit_code", "signal", "timeout"]  # noqa: Y015
+    _WhichOneofArgType_ended: _TypeAlias = _typing.Literal["ended", b"ended"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_ended) -> _WhichOneofReturnType_ended | None: ...
+
+Global___WorkspacePrepared: _TypeAlias = WorkspacePrepared  # noqa: Y015
 
 @_typing.final
 class ErrorRecord(_message.Message):

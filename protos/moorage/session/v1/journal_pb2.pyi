@@ -92,6 +92,7 @@ class BeginTurnResponse(_message.Message):
     NATIVE_SESSION_ID_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     INTERACTION_TIMEOUT_FIELD_NUMBER: _builtins.int
+    SETUP_UNTOLD_FIELD_NUMBER: _builtins.int
     approval_policy: _turn_pb2.ApprovalPolicy.ValueType
     """What happens to the agent's questions; never UNSPECIFIED."""
     workspace_id: _builtins.str
@@ -102,6 +103,10 @@ class BeginTurnResponse(_message.Message):
     """The newest native session of the turns before; empty when there was none."""
     traceparent: _builtins.str
     """W3C traceparent of the request that started the turn; may be empty."""
+    setup_untold: _builtins.bool
+    """Whether the session's workspace was made for it, and no record tells yet how its set-up
+    command ended: if it has one, that is to be appended.
+    """
     @_builtins.property
     def prompt(self) -> _containers.RepeatedCompositeFieldContainer[_content_pb2.ContentBlock]:
         """The prompt."""
@@ -135,10 +140,11 @@ class BeginTurnResponse(_message.Message):
         native_session_id: _builtins.str = ...,
         traceparent: _builtins.str = ...,
         interaction_timeout: _duration_pb2.Duration | None = ...,
+        setup_untold: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "binding", b"binding", "interaction_timeout", b"interaction_timeout", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "approval_policy", b"approval_policy", "binding", b"binding", "interaction_timeout", b"interaction_timeout", "limits", b"limits", "native_session_id", b"native_session_id", "previous_turn_id", b"previous_turn_id", "prompt", b"prompt", "traceparent", b"traceparent", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "approval_policy", b"approval_policy", "binding", b"binding", "interaction_timeout", b"interaction_timeout", "limits", b"limits", "native_session_id", b"native_session_id", "previous_turn_id", b"previous_turn_id", "prompt", b"prompt", "setup_untold", b"setup_untold", "traceparent", b"traceparent", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -550,6 +550,7 @@ class ResolveBindingResponse(_message.Message):
     LIMITS_FIELD_NUMBER: _builtins.int
     NETWORK_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_NAMES_FIELD_NUMBER: _builtins.int
+    HAS_SETUP_FIELD_NUMBER: _builtins.int
     root: _builtins.str
     """Absolute path, inside the workspace, of the agent's working directory."""
     endpoint: _builtins.str
@@ -558,6 +559,8 @@ class ResolveBindingResponse(_message.Message):
     """The provider's name."""
     network: _provision_pb2.NetworkPolicy.ValueType
     """What the processes can reach."""
+    has_setup: _builtins.bool
+    """Whether a set-up command prepared it: GetWorkspace tells how that ended."""
     @_builtins.property
     def limits(self) -> _provision_pb2.ResourceLimits:
         """Limits in force; absent values are unlimited."""
@@ -575,10 +578,11 @@ class ResolveBindingResponse(_message.Message):
         limits: _provision_pb2.ResourceLimits | None = ...,
         network: _provision_pb2.NetworkPolicy.ValueType = ...,
         environment_names: _abc.Iterable[_builtins.str] | None = ...,
+        has_setup: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "environment_names", b"environment_names", "limits", b"limits", "network", b"network", "provider", b"provider", "root", b"root"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "environment_names", b"environment_names", "has_setup", b"has_setup", "limits", b"limits", "network", b"network", "provider", b"provider", "root", b"root"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
