@@ -66,11 +66,11 @@ class _RetentionPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reten
     RETENTION_POLICY_DELETE_ON_CLOSE: _RetentionPolicy.ValueType  # 1
     """Removed when the session is closed, before it is CLOSED."""
     RETENTION_POLICY_MANUAL: _RetentionPolicy.ValueType  # 2
-    """Closing leaves it; it is removed when it has outlived `ttl` or `idle_ttl`, or when
-    somebody removes it.
+    """Closing leaves it; it is removed when it has outlived `ttl` or `idle_ttl`, with its
+    session (DeleteSession), or by its own name.
     """
     RETENTION_POLICY_TTL: _RetentionPolicy.ValueType  # 3
-    """Closing leaves it for `retention_ttl` more."""
+    """Closing leaves it for `retention_ttl` more; DeleteSession does not."""
     RETENTION_POLICY_PINNED: _RetentionPolicy.ValueType  # 4
     """Kept until somebody removes it by its own name. It can have neither `ttl` nor `idle_ttl`."""
 
@@ -84,11 +84,11 @@ RETENTION_POLICY_UNSPECIFIED: RetentionPolicy.ValueType  # 0
 RETENTION_POLICY_DELETE_ON_CLOSE: RetentionPolicy.ValueType  # 1
 """Removed when the session is closed, before it is CLOSED."""
 RETENTION_POLICY_MANUAL: RetentionPolicy.ValueType  # 2
-"""Closing leaves it; it is removed when it has outlived `ttl` or `idle_ttl`, or when
-somebody removes it.
+"""Closing leaves it; it is removed when it has outlived `ttl` or `idle_ttl`, with its
+session (DeleteSession), or by its own name.
 """
 RETENTION_POLICY_TTL: RetentionPolicy.ValueType  # 3
-"""Closing leaves it for `retention_ttl` more."""
+"""Closing leaves it for `retention_ttl` more; DeleteSession does not."""
 RETENTION_POLICY_PINNED: RetentionPolicy.ValueType  # 4
 """Kept until somebody removes it by its own name. It can have neither `ttl` nor `idle_ttl`."""
 Global___RetentionPolicy: _TypeAlias = RetentionPolicy  # noqa: Y015
