@@ -16,6 +16,9 @@ _HINTS = {
     "--if-busy enqueue waits for its end, --if-busy interrupt stops it",
     "QUEUE_FULL": "`moorage session get {session_id}` shows them, `moorage stop --turn` withdraws one",
     "PATH_OUTSIDE_ROOT": "agents may work below the directory of `moorage up` only; start one here",
+    "NETWORK_REQUIRED": "`--network bridge` gives it one",
+    "PROVIDER_UNAVAILABLE": "`moorage workspace providers` tells what there is; "
+    "`moorage up --docker-image IMAGE` offers containers",
 }
 _ANSWER = "`moorage session get {session_id}` shows the question it waits with, `moorage answer` answers it; "
 _EXITS = {grpc.StatusCode.INVALID_ARGUMENT: Exit.USAGE, grpc.StatusCode.UNAVAILABLE: Exit.CUT}
