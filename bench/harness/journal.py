@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from moorage.session.v1.journal_pb2_grpc import JournalServiceAsyncStub
     from moorage.session.v1.session_pb2_grpc import SessionServiceAsyncStub
 
-_SESSION, _TURN, _ATTEMPT = "appends", "t1", "a1"
+_TURN, _ATTEMPT = "t1", "a1"
 _TTL = 3600
 TEXT = "a piece of an answer, as agents give it"
 
@@ -53,28 +53,26 @@ class Appends:
 
 @contextlib.asynccontextmanager
 async def appends(
-    owner: grpc.aio.Channel, session: grpc.aio.Channel, journal: grpc.aio.Channel
+    owner: grpc.aio.Channel, session: grpc.aio.Channel, journal: grpc.aio.Channel, name: str = "appends"
 ) -> AsyncIterator[Appends]:
-    """A turn begun by this process, which holds its session's lease as a runner would."""
+    """A turn of the session `name`, begun by this process, which holds its lease as a runner would."""
     sessions: SessionServiceAsyncStub = SessionServiceStub(session)
-    await sessions.CreateSession(session_pb2.CreateSessionRequest(session_id=_SESSION))
+    await sessions.CreateSession(session_pb2.CreateSessionRequest(session_id=name))
     leases: LeaseServiceAsyncStub = LeaseServiceStub(owner)
     lease = await leases.AcquireLease(
         lease_pb2.AcquireLeaseRequest(
-            resource=f"projects/default/sessions/{_SESSION}",
+            resource=f"projects/default/sessions/{name}",
             holder="bench/1",
             ttl=Duration(seconds=_TTL),
             labels={"role": "runner"},
         )
     )
     prompt = content_pb2.ContentBlock(text=content_pb2.TextContent(text="go"))
-    await sessions.StartTurn(
-        session_pb2.StartTurnRequest(session_id=_SESSION, turn_id=_TURN, prompt=[prompt])
-    )
+    await sessions.StartTurn(session_pb2.StartTurnRequest(session_id=name, turn_id=_TURN, prompt=[prompt]))
     names: dict[str, Any] = {
         "grant": lease.grant,
         "project": "default",
-        "session_id": _SESSION,
+        "session_id": name,
         "turn_id": _TURN,
         "attempt_id": _ATTEMPT,
     }
@@ -88,11 +86,12 @@ async def appends(
 
 
 class BareTable:
-    """Inserts what the journal would, without any of its checks."""
+    """Inserts what the journal would of one session, without any of its checks."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, name: str) -> None:
         """The table exists."""
         self._connection = connection
+        self._name = name
         self._seq = 0
 
     async def insert(self, count: int) -> int:
@@ -101,7 +100,8 @@ class BareTable:
         digest = hashlib.sha256(record).digest()
         seqs = range(self._seq + 1, self._seq + 1 + count)
         await self._connection.execute(
-            "INSERT INTO bench_records SELECT 's', * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[])",
+            "INSERT INTO bench_records SELECT $1, * FROM unnest($2::bigint[], $3::bytea[], $4::bytea[])",
+            self._name,
             list(seqs),
             [record] * count,
             [digest] * count,
@@ -111,18 +111,18 @@ class BareTable:
 
 
 @contextlib.asynccontextmanager
-async def bare_table(database_url: str) -> AsyncIterator[BareTable]:
-    """A table beside those of the services."""
+async def bare_table(database_url: str, name: str = "appends") -> AsyncIterator[BareTable]:
+    """A table beside those of the services, reached by a connection of its own for each name."""
     connection = await asyncpg.connect(database_url)
     try:
         await connection.execute(
             """
-            CREATE TABLE bench_records (
+            CREATE TABLE IF NOT EXISTS bench_records (
                 session_id text, seq bigint, body bytea, body_hash bytea, PRIMARY KEY (session_id, seq)
             )
             """
         )
-        yield BareTable(connection)
+        yield BareTable(connection, name)
     finally:
         await connection.close()
 

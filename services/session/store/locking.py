@@ -94,7 +94,6 @@ async def save_journals(
     changed = [journal for journal in journals if journal.changed]
     first_seqs = {journal.key: await tell_admissions(connection, journal) for journal in changed}
     await _save_transcripts(connection, [journal for journal in changed if journal.records or journal.raised])
-    await _save_growth(connection, changed)
     for journal in changed:
         await save_questions(connection, journal)
         for stored in journal.endings:
@@ -145,10 +144,11 @@ async def _read_turns(
 
 
 async def _save_transcripts(connection: Connection, journals: Sequence[SessionJournal]) -> None:
-    """New records, and with them numbers and tokens of their sessions: one statement, one round trip."""
+    """New records, and with them numbers of their turns, numbers and tokens of their sessions: one round trip."""
     if not journals:
         return
     added = [(journal.key, record) for journal in journals for record in journal.records]
+    grown = [(journal.key, journal.turns[turn_id]) for journal in journals for turn_id in journal.grown]
     await connection.execute(
         """
         WITH added AS (
@@ -156,6 +156,13 @@ async def _save_transcripts(connection: Connection, journals: Sequence[SessionJo
                 (project, session_id, seq, turn_id, turn_seq, record_id, kind, body, body_hash)
             SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[],
                                  $6::text[], $7::text[], $8::bytea[], $9::bytea[])
+        ),
+        counted AS (
+            UPDATE session.turns AS turn SET last_turn_seq = grown.last_turn_seq
+            FROM unnest($14::text[], $15::text[], $16::text[], $17::bigint[])
+              AS grown (project, session_id, turn_id, last_turn_seq)
+            WHERE turn.project = grown.project AND turn.session_id = grown.session_id
+              AND turn.turn_id = grown.turn_id
         )
         UPDATE session.sessions AS session SET head_seq = grown.head_seq, token = grown.token
         FROM unnest($10::text[], $11::text[], $12::bigint[], $13::bigint[])
@@ -175,21 +182,6 @@ async def _save_transcripts(connection: Connection, journals: Sequence[SessionJo
         [journal.key.session_id for journal in journals],
         [journal.head_seq for journal in journals],
         [journal.token for journal in journals],
-    )
-
-
-async def _save_growth(connection: Connection, journals: Sequence[SessionJournal]) -> None:
-    grown = [(journal.key, journal.turns[turn_id]) for journal in journals for turn_id in journal.grown]
-    if not grown:
-        return
-    await connection.execute(
-        """
-        UPDATE session.turns AS turn SET last_turn_seq = grown.last_turn_seq
-        FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[])
-          AS grown (project, session_id, turn_id, last_turn_seq)
-        WHERE turn.project = grown.project AND turn.session_id = grown.session_id
-          AND turn.turn_id = grown.turn_id
-        """,
         [key.project for key, _ in grown],
         [key.session_id for key, _ in grown],
         [turn.turn_id for _, turn in grown],

@@ -39,6 +39,16 @@ STATEMENTS = (
     CREATE INDEX sessions_newest ON session.sessions (project, create_time DESC, session_id DESC)
         WHERE state <> 'DELETED'
     """,
+    """
+    DROP INDEX session.records_turn_seq
+    """,
+    """
+    CREATE UNIQUE INDEX records_turn_seq ON session.records (project, session_id, turn_id, turn_seq)
+    """,
+    """
+    COMMENT ON INDEX session.records_turn_seq IS
+        'Of all records, so that the removal of a turn finds at once that it has none left'
+    """,
 )
 
 
@@ -114,6 +124,13 @@ def downgrade() -> None:
         """,
         """
         CREATE INDEX sessions_newest ON session.sessions (project, create_time DESC, session_id DESC)
+        """,
+        """
+        DROP INDEX session.records_turn_seq
+        """,
+        """
+        CREATE UNIQUE INDEX records_turn_seq ON session.records (project, session_id, turn_id, turn_seq)
+            WHERE turn_seq IS NOT NULL
         """,
     ):
         op.execute(statement)
