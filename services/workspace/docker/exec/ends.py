@@ -15,7 +15,7 @@ class OutputEnd:
 
     def __init__(self, taken: Callable[[int], None], closed: Callable[[], None]) -> None:
         """Nothing came yet."""
-        self._pieces: deque[bytes] = deque()
+        self._pieces: deque[bytearray] = deque()
         self._taken = taken
         self._on_closed = closed
         self._finished = False
@@ -24,9 +24,13 @@ class OutputEnd:
 
     def feed(self, data: bytes) -> None:
         """A piece came."""
-        if not self._closed:
-            self._pieces.append(data)
-            self._changed.set()
+        if self._closed:
+            return
+        if self._pieces and len(self._pieces[-1]) + len(data) <= frames.LONGEST_PIECE:
+            self._pieces[-1] += data
+        else:
+            self._pieces.append(bytearray(data))
+        self._changed.set()
 
     def finish(self) -> None:
         """Nothing more will come."""
@@ -36,7 +40,7 @@ class OutputEnd:
     def read_now(self, *, nobody_writes: bool) -> bytes | None:
         """See ReadEnd."""
         if self._pieces:
-            data = self._pieces.popleft()
+            data = bytes(self._pieces.popleft())
             self._taken(len(data))
             return data
         return b"" if self._finished or self._closed else None
@@ -60,13 +64,22 @@ class InputEnd:
     """See WriteEnd. No more is under way than the helper has room for."""
 
     def __init__(self, send: Callable[[bytes], None], closed: Callable[[], None]) -> None:
-        """The whole window is free."""
+        """There is no room before `begin`."""
         self._send = send
         self._on_closed = closed
-        self._room: int = frames.STDIN_WINDOW
+        self._begun = False
+        self._room = 0
         self._refused = False
         self._closed = False
         self._changed = asyncio.Event()
+
+    def begin(self) -> None:
+        """The command is being started: the whole window is free."""
+        self._begun = True
+        self._room = frames.STDIN_WINDOW
+        self._changed.set()
+        if self._closed:
+            self._send(frames.frame(frames.Order.CLOSE))
 
     def wrote(self, count: int) -> None:
         """The command took so much."""
@@ -99,7 +112,7 @@ class InputEnd:
         if not self._closed:
             self._closed = True
             self._changed.set()
-            if not self._refused:
+            if self._begun and not self._refused:
                 self._send(frames.frame(frames.Order.CLOSE))
             self._on_closed()
 

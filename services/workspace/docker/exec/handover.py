@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 from collections.abc import Sequence
@@ -26,10 +25,9 @@ class Handover:
         made = api.exec_create(container_id, list(command), stdin=True, stdout=True, stderr=True, tty=False)
         if self._abandoned:
             raise InterruptedError
-        # The library's object closes the connection when it is collected, so a copy is kept.
+        # The library's objects close the connection when they are collected, so it is taken from them.
         hijacked = api.exec_start(made["Id"], socket=True, tty=False)
-        found = socket.socket(fileno=os.dup(hijacked.fileno()))
-        hijacked.close()
+        found = socket.socket(fileno=hijacked._sock.detach())  # noqa: SLF001 (there is no other way to it)
         found.setblocking(False)
         return self._hand_over(found)
 

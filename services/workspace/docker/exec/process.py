@@ -80,6 +80,7 @@ class DockerProcess:
         except frames.TooLong:
             raise StartFailed(os.strerror(errno.E2BIG)) from None
         self._connection.send(request)
+        self._stdin.begin()
         return await asyncio.shield(self.started)
 
     def resize(self, columns: int, rows: int) -> None:

@@ -85,6 +85,8 @@ static void start(struct exec *exec, const struct frame *frame) {
         exec->link.ended = true;
         return;
     }
+    /* Until now it had the time to be told what to run. */
+    exec->until = 0;
     set_until(exec, request.until);
     exec->memory_kills = memory_kills();
     int error = exec->until > now() ? command_start(&exec->command, &request) : ETIME;
@@ -261,8 +263,12 @@ static void look_after_processes(struct exec *exec) {
 
 enum { LISTEN, SPEAK, CHILDREN, TIMER, FAILURE, STREAMS, POLLS = STREAMS + STREAM_POLLS };
 
+/* That it was started is said before anything of its output. */
+static bool has_streams(const struct exec *exec) {
+    return exec->stage == RUNNING || exec->stage == ENDING;
+}
+
 static void wait_for_something(struct exec *exec, struct pollfd polls[POLLS]) {
-    bool running = exec->stage == RUNNING || exec->stage == STARTING || exec->stage == ENDING;
     polls[LISTEN] = (struct pollfd){exec->link.ended ? -1 : exec->link.in, POLLIN, 0};
     polls[SPEAK] = (struct pollfd){buffer_length(&exec->link.waiting) ? exec->link.out : -1, POLLOUT, 0};
     polls[CHILDREN] = (struct pollfd){exec->children, POLLIN, 0};
@@ -270,7 +276,7 @@ static void wait_for_something(struct exec *exec, struct pollfd polls[POLLS]) {
     polls[FAILURE] = (struct pollfd){exec->stage == STARTING ? exec->command.failure : -1, POLLIN, 0};
     for (int index = 0; index < STREAM_POLLS; index++)
         polls[STREAMS + index].fd = -1;
-    if (running)
+    if (has_streams(exec))
         streams_polls(&exec->streams, polls + STREAMS);
     bool again = exec->stage == ENDING || exec->reaping.active;
     poll(polls, POLLS, again ? LOOK_AGAIN_MILLISECONDS : -1);
@@ -292,7 +298,7 @@ static void react(struct exec *exec, const struct pollfd polls[POLLS]) {
         listen_to_instance(exec);
     if (exec->link.ended || now() >= exec->until)
         kill_all(exec);
-    if (exec->stage == RUNNING || exec->stage == STARTING || exec->stage == ENDING)
+    if (has_streams(exec))
         streams_move(&exec->streams, polls + STREAMS);
     look_after_processes(exec);
 }

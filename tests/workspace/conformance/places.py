@@ -1,0 +1,203 @@
+"""Where commands run, by provider: the same tests are made for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import docker
+
+from services.workspace.docker.exec.helper import HELPER_PATH, helper_archive
+from services.workspace.docker.exec.helpers import Helpers
+from services.workspace.exec.forkserver import ForkServer
+from services.workspace.exec.marker import Marker
+from services.workspace.exec.output import Channel, copy_output
+from services.workspace.exec.process import Outcome, Process, ReadEnd
+from tests.engines import BUSYBOX
+
+T = TypeVar("T")
+
+PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+@dataclass(slots=True)
+class Ran:
+    """What a command said, and how it ended."""
+
+    stdout: bytes = b""
+    stderr: bytes = b""
+    outcome: Outcome = field(default_factory=lambda: Outcome(None, None, killed=True))
+
+    async def take(self, channel: Channel, data: bytes) -> None:
+        """A piece of output."""
+        if channel is Channel.STDOUT:
+            self.stdout += data
+        else:
+            self.stderr += data
+
+
+class Place(Protocol):
+    """Makes processes."""
+
+    async def spawn(self, terminal: tuple[int, int] | None = None) -> Process:
+        """One that waits to be started; killed in the end."""
+        ...
+
+
+async def start(place: Place, *command: str, terminal: tuple[int, int] | None = None) -> Process:
+    """A command that runs."""
+    process = await place.spawn(terminal)
+    await process.start(command, {"PATH": PATH}, terminal=terminal is not None)
+    return process
+
+
+async def finish(process: Process) -> Ran:
+    """All that it says, and its end."""
+    ran = Ran()
+    await copy_output(process.streams, process.ended, ran.take)
+    ran.outcome = await asyncio.shield(process.ended)
+    return ran
+
+
+async def read_until(end: ReadEnd, wanted: bytes) -> bytes:
+    """What it says up to that."""
+    never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    received = b""
+    while wanted not in received:
+        data = end.read_now(nobody_writes=False)
+        assert data != b"", received
+        if data is None:
+            await end.wait(never)
+        else:
+            received += data
+    return received
+
+
+async def run(place: Place, *command: str, environment: Mapping[str, str] | None = None) -> Ran:
+    """A command from its start to its end, without input."""
+    process = await place.spawn()
+    process.streams.stdin.close()
+    await process.start(command, {"PATH": PATH} if environment is None else environment, terminal=False)
+    return await finish(process)
+
+
+class Kept:
+    """The processes that a place made."""
+
+    def __init__(self) -> None:
+        self._processes: list[Process] = []
+
+    def keep(self, process: Process) -> Process:
+        self._processes.append(process)
+        return process
+
+    async def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+            await asyncio.wait({process.ended})
+            process.streams.close()
+
+
+class LocalPlace:
+    """Processes of this machine, in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._kept = Kept()
+        self._server = ForkServer()
+        self._server.prepare(Marker("deployment", f"test-{os.getpid()}", "1"))
+        self._directory = os.open(directory, os.O_PATH)
+
+    async def spawn(self, terminal: tuple[int, int] | None = None) -> Process:
+        return self._kept.keep(self._server.spawn(self._directory, terminal))
+
+    async def close(self) -> None:
+        await self._kept.close()
+        os.close(self._directory)
+        await self._server.close()
+
+
+class Engine:
+    """A real engine, called in threads."""
+
+    def __init__(self, address: str, timeout: int = 60) -> None:
+        self.client = docker.DockerClient(address, timeout=timeout)
+        self.api: Any = self.client.api
+
+    async def call(self, work: Callable[[docker.DockerClient], T]) -> T:
+        return await asyncio.to_thread(work, self.client)
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A running container without a network, of a user without rights."""
+
+    engine: Engine
+    container_id: str
+
+    @classmethod
+    def make(cls, engine: Engine, **limits: Any) -> Container:
+        """Blocks."""
+        api = engine.api
+        limits = {"mem_limit": "256m", "memswap_limit": "256m", "pids_limit": 512, **limits}
+        made = api.create_container(
+            BUSYBOX,
+            entrypoint=[HELPER_PATH, "init"],
+            name=f"moorage-tests-{secrets.token_hex(6)}",
+            user="10001:10001",
+            network_disabled=True,
+            host_config=api.create_host_config(
+                cap_drop=["ALL"], security_opt=["no-new-privileges"], init=False, **limits
+            ),
+        )
+        container = cls(engine, made["Id"])
+        api.put_archive(container.container_id, "/", helper_archive(api.version()["Arch"]))
+        api.start(container.container_id)
+        return container
+
+    def remove(self) -> None:
+        """Blocks."""
+        with contextlib.suppress(docker.errors.NotFound):
+            self.engine.api.remove_container(self.container_id, force=True)
+
+    def ask(self, *command: str) -> str:
+        """What a command in it says, run past the helper. Blocks."""
+        made = self.engine.api.exec_create(self.container_id, list(command))
+        return str(self.engine.api.exec_start(made["Id"]).decode())
+
+
+class DockerPlace:
+    """Processes in a container."""
+
+    def __init__(self, container: Container, start_name: str = "1") -> None:
+        self._kept = Kept()
+        self.container = container
+        self.seconds = 600.0
+        """For how long processes may live that hear nothing more."""
+        self.helpers = Helpers(container.engine, self._lives_until)
+        self.helpers.prepare(Marker("deployment", "instance", start_name))
+
+    async def spawn(self, terminal: tuple[int, int] | None = None) -> Process:
+        return self._kept.keep(await self.helpers.spawn(self.container.container_id, "/tmp", terminal))
+
+    async def close(self) -> None:
+        await self._kept.close()
+
+    def _lives_until(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME) + self.seconds
+
+
+@contextlib.asynccontextmanager
+async def container_on(address: str, **limits: Any) -> AsyncIterator[Container]:
+    """A container of an engine, removed in the end."""
+    container = await asyncio.to_thread(Container.make, Engine(address), **limits)
+    try:
+        yield container
+    finally:
+        await asyncio.to_thread(container.remove)
