@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from services.cli.postgres import EmbeddedPostgres
+from services.cli.postgres.embedded import EmbeddedPostgres
 from services.cli.stack import SCHEMAS
 from services.common.migrations import migrate
 
