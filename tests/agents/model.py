@@ -1,4 +1,4 @@
-"""A chat-completions server whose model does what the last message of the user says, on loopback.
+"""A chat-completions server whose model does what the last message of the user says.
 
 say TEXT            streams TEXT, a word per piece
 use TOOL JSON       calls a tool with these arguments, then tells what came out of it
@@ -63,11 +63,11 @@ class Model:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[Model]:
-    """A model that listens on a free port."""
+async def serving(host: str = "127.0.0.1") -> AsyncIterator[Model]:
+    """A model that listens on a free port of this address, and of no other."""
     model = Model()
-    server = await asyncio.start_server(model.serve, "127.0.0.1", 0)
-    model.base_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    server = await asyncio.start_server(model.serve, host, 0)
+    model.base_url = f"http://{host}:{server.sockets[0].getsockname()[1]}/v1"
     async with server:
         yield model
 

@@ -113,6 +113,14 @@ async def test_redirects_are_followed_where_they_may_lead(
     assert "redirects more than 5 times" in await refused(fetching, "r", **of_git(site.url("/round")))
 
 
+async def test_names_lead_to_the_address_that_was_judged(
+    machine: Machine, site: Site, repository: Repository
+) -> None:
+    async with running(machine, source_hosts=("localhost",)) as (client, _):
+        root = await ready(client, **of_git(f"http://localhost:{site.port}{CODE}"))
+    assert (root / "read.me").read_text() == "first"
+
+
 async def test_hosts_that_were_not_named(machine: Machine, site: Site, repository: Repository) -> None:
     async with running(machine) as (client, _):
         assert "not public" in await refused(client, **of_git(site.url(CODE)))

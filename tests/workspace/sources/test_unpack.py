@@ -174,5 +174,26 @@ def test_nothing_ever_comes_to_lie_outside(entries: list[Entry]) -> None:
                 assert Path(os.path.realpath(link)).is_relative_to(top), link
 
 
+GOOD_ONES = [*(packing(tar(GOOD)) for packing in PACKINGS.values()), zipped(GOOD)]
+changed = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 255)), min_size=1, max_size=8)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(GOOD_ONES), changed, st.integers(0, 5000))
+def test_what_is_broken_is_refused_or_read(data: bytes, changes: list[tuple[int, int]], cut: int) -> None:
+    broken = bytearray(data)
+    for position, value in changes:
+        broken[position % len(data)] = value
+    numbered = True
+    with tempfile.TemporaryDirectory() as directory:
+        try:
+            unpacked(bytes(broken[: len(data) - (cut % len(data) if cut > 4000 else 0)]), Path(directory))
+        except Rejected:
+            pass
+        except OSError as error:
+            numbered = error.errno is not None
+    assert numbered, "it is of the disk"
+
+
 def _others(directory: Path, top: Path) -> list[Path]:
     return [each for each in directory.rglob("*") if each != top and not each.is_relative_to(top)]

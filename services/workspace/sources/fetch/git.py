@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -76,10 +77,17 @@ def _prepare(git: Git, url: Url, means: Means) -> str:
         git.prepare(())
         return f"file://{means.inside.directory(url.path)}"
     found = _discover(url, means.hosts)
-    addresses = ",".join(f"[{each}]" if ":" in each else each for each in means.hosts.addresses(found))
-    git.prepare((f"{found.host}:{found.port}:{addresses}",))
+    git.prepare(_pins(found, means.hosts.addresses(found)))
     _check_version(git)
     return found.text
+
+
+def _pins(url: Url, addresses: Sequence[str]) -> tuple[str, ...]:
+    """That a name leads to the addresses that were judged; an address leads where it says."""
+    if url.host in addresses:
+        return ()
+    listed = ",".join(f"[{each}]" if ":" in each else each for each in addresses)
+    return (f"{url.host}:{url.port}:{listed}",)
 
 
 def _discover(url: Url, hosts: Hosts) -> Url:

@@ -7,6 +7,7 @@ import calendar
 import gzip
 import lzma
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -33,7 +34,10 @@ _UNREADABLE: Final = (
     zipfile.BadZipFile,
     zlib.error,
     lzma.LZMAError,
+    struct.error,
+    ArithmeticError,
     EOFError,
+    LookupError,
     ValueError,
     NotImplementedError,
     RuntimeError,
