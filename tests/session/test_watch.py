@@ -106,6 +106,19 @@ async def test_what_another_replica_writes_is_seen_by_its_hint(
         await eventually(lambda: watcher.seqs == [1, 2, 3])
 
 
+async def test_a_watch_of_a_deleted_session_ends_also_where_no_hint_arrives(desk: Desk) -> None:
+    await desk.begun()
+    async with running(desk.database, poll=0.05) as watching:
+        watcher = Watcher(watching.watch_session("default", "s1", 0))
+        await eventually(lambda: watcher.seqs == [1, 2])
+        async with desk.database.connection() as connection:
+            await connection.execute(
+                "UPDATE session.sessions SET state = 'DELETED', operation = 'DELETE', operation_deadline = 'now'"
+            )
+        with pytest.raises(SessionNotFound):
+            await watcher.task
+
+
 async def test_hints_for_too_many_sessions_name_none_and_wake_all(
     desk: Desk, watching: Watching, other_database: Database
 ) -> None:

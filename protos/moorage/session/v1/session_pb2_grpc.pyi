@@ -52,9 +52,10 @@ class SessionServiceStub:
     CreateSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.CreateSessionRequest, _session_pb2.CreateSessionResponse]
     """Stores the session and the intent of its workspace. The workspace may still be
     PROVISIONING; the first turn waits for it. With `wait_ready` the call does.
-    ALREADY_EXISTS / SESSION_ALREADY_EXISTS, also for the id of a deleted session;
-    INVALID_ARGUMENT / PROFILE_UNKNOWN, BINDING_REQUIRED, PATH_OUTSIDE_ROOT; FAILED_PRECONDITION / BINDING_UNRESOLVED,
-    PROVIDER_UNAVAILABLE, NETWORK_REQUIRED with profile and network; RESOURCE_EXHAUSTED /
+    ALREADY_EXISTS / SESSION_ALREADY_EXISTS, also for the id of a deleted session; NOT_FOUND /
+    SESSION_NOT_FOUND for a request_id that made a session which was deleted since;
+    INVALID_ARGUMENT / PROFILE_UNKNOWN, BINDING_REQUIRED, PATH_OUTSIDE_ROOT;
+    FAILED_PRECONDITION / BINDING_UNRESOLVED, PROVIDER_UNAVAILABLE, NETWORK_REQUIRED with profile and network; RESOURCE_EXHAUSTED /
     QUOTA_EXCEEDED. Whatever fails before the session is stored leaves no workspace behind.
     """
     GetSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]
@@ -173,9 +174,10 @@ class SessionServiceAsyncStub(SessionServiceStub):
     CreateSession: _aio.UnaryUnaryMultiCallable[_session_pb2.CreateSessionRequest, _session_pb2.CreateSessionResponse]  # type: ignore[assignment]
     """Stores the session and the intent of its workspace. The workspace may still be
     PROVISIONING; the first turn waits for it. With `wait_ready` the call does.
-    ALREADY_EXISTS / SESSION_ALREADY_EXISTS, also for the id of a deleted session;
-    INVALID_ARGUMENT / PROFILE_UNKNOWN, BINDING_REQUIRED, PATH_OUTSIDE_ROOT; FAILED_PRECONDITION / BINDING_UNRESOLVED,
-    PROVIDER_UNAVAILABLE, NETWORK_REQUIRED with profile and network; RESOURCE_EXHAUSTED /
+    ALREADY_EXISTS / SESSION_ALREADY_EXISTS, also for the id of a deleted session; NOT_FOUND /
+    SESSION_NOT_FOUND for a request_id that made a session which was deleted since;
+    INVALID_ARGUMENT / PROFILE_UNKNOWN, BINDING_REQUIRED, PATH_OUTSIDE_ROOT;
+    FAILED_PRECONDITION / BINDING_UNRESOLVED, PROVIDER_UNAVAILABLE, NETWORK_REQUIRED with profile and network; RESOURCE_EXHAUSTED /
     QUOTA_EXCEEDED. Whatever fails before the session is stored leaves no workspace behind.
     """
     GetSession: _aio.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]  # type: ignore[assignment]
@@ -297,9 +299,10 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_pb2.CreateSessionResponse, _abc.Awaitable[_session_pb2.CreateSessionResponse]]:
         """Stores the session and the intent of its workspace. The workspace may still be
         PROVISIONING; the first turn waits for it. With `wait_ready` the call does.
-        ALREADY_EXISTS / SESSION_ALREADY_EXISTS, also for the id of a deleted session;
-        INVALID_ARGUMENT / PROFILE_UNKNOWN, BINDING_REQUIRED, PATH_OUTSIDE_ROOT; FAILED_PRECONDITION / BINDING_UNRESOLVED,
-        PROVIDER_UNAVAILABLE, NETWORK_REQUIRED with profile and network; RESOURCE_EXHAUSTED /
+        ALREADY_EXISTS / SESSION_ALREADY_EXISTS, also for the id of a deleted session; NOT_FOUND /
+        SESSION_NOT_FOUND for a request_id that made a session which was deleted since;
+        INVALID_ARGUMENT / PROFILE_UNKNOWN, BINDING_REQUIRED, PATH_OUTSIDE_ROOT;
+        FAILED_PRECONDITION / BINDING_UNRESOLVED, PROVIDER_UNAVAILABLE, NETWORK_REQUIRED with profile and network; RESOURCE_EXHAUSTED /
         QUOTA_EXCEEDED. Whatever fails before the session is stored leaves no workspace behind.
         """
 
