@@ -87,7 +87,7 @@ lock: setup ## resolve pyproject.toml into requirements.lock; ARGS=--upgrade for
 setup: ## make .venv hold what requirements.lock names; PYTHON=… chooses the interpreter
 	@sh tools/bootstrap.sh
 
-FAULTY := $(patsubst %,tests/system/test_%.py,ownership takeover crashes durability database_away)
+FAULTY := $(patsubst %,tests/system/test_%.py,ownership takeover operations crashes durability database_away)
 
 .PHONY: faults
 faults: setup ## run races (300 rounds) and faults of processes (FAULTS=10 each, from FAULT_SEED) for long
