@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import ipaddress
 import json
 import secrets
 import tarfile
@@ -66,9 +67,14 @@ def changes(instance_id: str) -> dict[str, dict[str, Any]]:
 @pytest.fixture
 async def model(engine: docker.DockerClient) -> AsyncIterator[Model]:
     """A model that listens where the engine's bridge leads to."""
-    [addresses] = engine.networks.get("bridge").attrs["IPAM"]["Config"]
-    async with serving(addresses["Gateway"]) as model:
+    async with serving(gateway(engine)) as model:
         yield model
+
+
+def gateway(engine: docker.DockerClient) -> str:
+    """This machine's address on the engine's bridge; some engines leave it to its being the first one."""
+    [found] = engine.networks.get("bridge").attrs["IPAM"]["Config"]
+    return str(found.get("Gateway") or ipaddress.ip_network(found["Subnet"])[1])
 
 
 def spec(model: Model, network: provision_pb2.NetworkPolicy.ValueType) -> provision_pb2.ProvisionSpec:
