@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import shutil
 import socket
@@ -12,6 +11,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import docker
 
 from tests.conditions import eventually
 
@@ -63,10 +64,13 @@ class Deployment:
         os.chown(self.state, UID, UID)
         (self.directory / "password").write_text("a /strange@ password\n")
         (self.directory / "settings.env").write_text(SETTINGS)
+        (self.directory / "secrets" / "default").mkdir(parents=True)
+        (self.directory / "secrets" / "default" / "token").write_text("a secret")
         engine = Path(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://"))
         variables = {
             "MOORAGE_NAME": self.name,
             "MOORAGE_STATE": self.state,
+            "MOORAGE_SECRETS": self.directory / "secrets",
             "MOORAGE_SETTINGS": self.directory / "settings.env",
             "MOORAGE_HEALTH_INTERVAL": "3s",
             **dict(zip(("MOORAGE_PORT_A", "MOORAGE_PORT_B"), free_ports(2), strict=True)),
@@ -89,29 +93,37 @@ class Deployment:
 
     def containers(self) -> dict[str, dict[str, Any]]:
         """All of the project, as the engine describes them, by service."""
-        ids = output_of("docker", "ps", "--all", "--quiet", "--filter", self._label).split()
-        found = json.loads(output_of("docker", "inspect", *ids)) if ids else []
-        return {one["Config"]["Labels"]["com.docker.compose.service"]: one for one in found}
+        with contextlib.closing(docker.from_env()) as engine:
+            found = engine.containers.list(all=True, filters={"label": self._label})
+            return {one.labels["com.docker.compose.service"]: one.attrs for one in found}
 
     def leftovers(self) -> str:
         """What the engine still has of the project."""
         kinds = (("ps", "--all"), ("network", "ls"), ("volume", "ls"))
-        return "".join(output_of("docker", *kind, "--quiet", "--filter", self._label) for kind in kinds)
+        named = f"label={self._label}"
+        return "".join(output_of("docker", *kind, "--quiet", "--filter", named) for kind in kinds)
 
     async def crash(self, service: str) -> None:
         """SIGKILL to its process, from inside, so that the engine sees a crash; return when it was started again."""
         before = self.containers()[service]["RestartCount"]
         await asyncio.to_thread(self.compose, "exec", "-T", service, "sh", "-c", KILL)
 
-        def is_back() -> bool:
-            now = self.containers()[service]
-            return bool(now["RestartCount"] > before and now["State"]["Health"]["Status"] == "healthy")
+        def is_started() -> bool:
+            return bool(self.containers()[service]["RestartCount"] > before)
 
-        await eventually(is_back, within=PATIENCE, what=f"{service} is healthy again")
+        await eventually(is_started, within=PATIENCE, what=f"{service} was started again")
+
+    async def healthy(self, service: str) -> None:
+        """Return when it is."""
+
+        def is_healthy() -> bool:
+            return bool(self.containers()[service]["State"]["Health"]["Status"] == "healthy")
+
+        await eventually(is_healthy, within=PATIENCE, what=f"{service} is healthy")
 
     @property
     def _label(self) -> str:
-        return f"label=com.docker.compose.project={self.name}"
+        return f"com.docker.compose.project={self.name}"
 
 
 # The only child of the init process.

@@ -22,10 +22,10 @@ SOCKET = "/var/run/docker.sock"
 SESSIONS = {"session-a", "session-b"}
 
 
-async def made(talks: Talks) -> str:
+async def made(talks: Talks, **fields: Any) -> str:
     """A new session in a container of its own, ready."""
     session_id = f"s-{secrets.token_hex(6)}"
-    await talks.create(session_id, provision=DOCKER, wait_ready=True)
+    await talks.create(session_id, provision=DOCKER, wait_ready=True, **fields)
     return session_id
 
 
@@ -75,15 +75,16 @@ def test_the_demo_runs_against_it(deployment: Deployment) -> None:
 async def test_a_session_has_a_container_of_its_own_until_it_is_closed(
     deployment: Deployment, talks: Talks
 ) -> None:
-    session_id = await made(talks)
+    session_id = await made(talks, secret_refs={"TOKEN": "token"})
     workspace_id = (await talks.session(session_id)).workspace.workspace_id
     [container] = containers_of(workspace_id)
     assert SOCKET not in output_of("docker", "inspect", container)
     assert output_of("docker", "exec", container, "id", "-u").strip() == str(UID)
-    await talks.run(session_id, "t1", "run pwd > where; id -u > who")
+    await talks.run(session_id, "t1", "run pwd > where; id -u > who; echo $TOKEN > told")
     [where] = deployment.state.glob(f"*/{workspace_id}/where")
     assert Path(where.read_text().strip()) == where.parent
     assert (where.parent / "who").read_text() == f"{UID}\n"
+    assert (where.parent / "told").read_text() == "a secret\n"
     await talks.close(session_id)
     assert containers_of(workspace_id) == []
     assert not where.parent.exists()
@@ -102,6 +103,7 @@ async def test_a_turn_goes_on_while_both_session_services_crash_one_after_the_ot
     await either.start(session_id, "t1", "count to 400 every 0.05")
     await either.says(session_id, "t1", "3")
     await deployment.crash("session-b")
+    await deployment.healthy("session-b")
     assert (await either.turn(session_id, "t1")).state == turn_pb2.TURN_STATE_RUNNING
     await deployment.crash("session-a")
     ended = await either.ended(session_id, "t1", within=PATIENCE)
@@ -135,7 +137,6 @@ async def test_a_runner_that_is_stopped_ends_its_turn_first(deployment: Deployme
     assert deployment.containers()[runner]["State"]["ExitCode"] == 0
     await talks.run(session_id, "t2", "say elsewhere")
     assert await holder_of(talks, session_id) not in ("", runner)
-    await asyncio.to_thread(deployment.compose, "up", "--detach", "--wait", runner)
     await talks.close(session_id)
 
 

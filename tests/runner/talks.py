@@ -41,7 +41,8 @@ class Talks:
         """A session that allows everything, unless said otherwise."""
         fields.setdefault("approval_policy", turn_pb2.APPROVAL_POLICY_ALLOW)
         profile = fields.pop("profile", "demo")
-        agent = session_pb2.AgentSpec(profile=profile, environment=fields.pop("environment", {}))
+        variables = {name: fields.pop(name, {}) for name in ("environment", "secret_refs")}
+        agent = session_pb2.AgentSpec(profile=profile, **variables)
         request = session_pb2.CreateSessionRequest(session_id=session_id, agent=agent, **fields)
         return (await self.stub.CreateSession(request, **self._options)).session
 
