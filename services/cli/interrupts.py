@@ -9,6 +9,8 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
+from services.cli import echo
+
 T = TypeVar("T")
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -29,7 +31,7 @@ async def interruptible(work: Callable[[], Awaitable[T]]) -> T:
 
     def interrupt(number: signal.Signals) -> None:
         received.append(number)
-        if number is signal.SIGINT and sys.stderr.isatty():
+        if number is signal.SIGINT and sys.stderr.isatty() and echo.is_shown():
             sys.stderr.write("\n")  # the terminal shows ^C
         task.cancel()
 

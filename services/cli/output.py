@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +60,13 @@ class Output:
     as_json: bool = False
     console: Console = field(default_factory=_console)
     errors: Console = field(default_factory=lambda: _console(stderr=True))
+    # Called before something is said beside the output: both may be one terminal.
+    on_aside: Callable[[], None] | None = None
+
+    @property
+    def is_lively(self) -> bool:
+        """Whether there is a terminal whose lines can be drawn again."""
+        return self.console.is_interactive and not self.as_json
 
     def message(self, message: Message) -> None:
         """Print a message as a line of JSON."""
@@ -99,6 +106,7 @@ class Output:
 
     def hint(self, text: str) -> None:
         """Say something that is not a result."""
+        self._make_room()
         if self.as_json:
             self._aside({"hint": text})
         else:
@@ -106,6 +114,7 @@ class Output:
 
     def error(self, text: str, hint: str = "", details: Mapping[str, Any] | None = None) -> None:
         """Say what went wrong: a line for people, or a document for programs."""
+        self._make_room()
         if self.as_json:
             advice = {"hint": hint} if hint else {}
             self._aside({"error": {"message": text, **(details or {}), **advice}})
@@ -114,6 +123,10 @@ class Output:
         _write(self.errors, f"{text}\n", "")
         if hint:
             self.hint(hint)
+
+    def _make_room(self) -> None:
+        if self.on_aside is not None:
+            self.on_aside()
 
     def _aside(self, document: object) -> None:
         sys.stderr.write(json.dumps(document, ensure_ascii=False) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -14,13 +15,15 @@ from moorage.common.v1 import record_pb2, turn_pb2
 from moorage.session.v1 import session_pb2
 
 from services.cli import baselines, refused
-from services.cli.activity import Activity, look
+from services.cli.activity import look
 from services.cli.agents import AgentOptionOption, McpOption, ModelOption, ModeOption, SecretOption, agent_of
 from services.cli.answering import AwaitsAnswer
 from services.cli.app import Context, JsonOption, call
 from services.cli.connection import Connection
 from services.cli.directory import find_session, session_of
 from services.cli.exits import Exit, exit_of
+from services.cli.live import LiveView
+from services.cli.live_transcript import LiveTranscript
 from services.cli.making import (
     ArchiveOption,
     CpusOption,
@@ -45,10 +48,17 @@ from services.cli.output import Output
 from services.cli.patience import Cut, Patience
 from services.cli.questions import Asker, confirmed, has_terminal, waits
 from services.cli.records import stored_records, watched_records
+from services.cli.scene import Scene
 from services.cli.stopping import settled, stop, told
 from services.cli.transcript import Transcript
 from services.cli.turns import TurnStream
 from services.cli.wishes import Wishes
+
+_MEANS = {
+    OnInterrupt.ask: "stops or leaves it",
+    OnInterrupt.stop: "stops it",
+    OnInterrupt.detach: "leaves it",
+}
 
 
 def run(
@@ -101,7 +111,8 @@ def run(
         )
         baselines.keep(Path.cwd(), session_id, stream.turn_id, tree)
         try:
-            return exit_of(await _follow(connection, options.output, stream, session_id))
+            scene = Scene(f"Ctrl-C {_MEANS[on_interrupt]}", time.time())
+            return exit_of(await _follow(connection, options.output, stream, session_id, scene))
         except asyncio.CancelledError:
             stops = on_interrupt is OnInterrupt.stop or (
                 on_interrupt is OnInterrupt.ask and await _wants_stop()
@@ -140,12 +151,15 @@ def watch(
             records = watched_records(connection, session_id, after, _patience(options.output, connection))
         else:
             records = stored_records(connection, session_id, after)
-        transcript = Transcript(options.output)
+        scene = Scene("Ctrl-C leaves it")
+        transcript = _transcript(options.output, scene)
         show = options.output.message if options.output.as_json else transcript.show
-        async with aclosing(records):
-            async for record in records:
-                show(record)
-        transcript.close()
+        try:
+            async with aclosing(records), LiveView(options.output, scene).shown():
+                async for record in records:
+                    show(record)
+        finally:
+            transcript.close()
         return Exit.COMPLETED
 
     call(options, work)
@@ -177,17 +191,20 @@ async def _get(connection: Connection, session_id: str) -> session_pb2.Session:
     return (await connection.sessions.GetSession(request, metadata=connection.metadata)).session
 
 
+def _transcript(output: Output, scene: Scene) -> Transcript:
+    return LiveTranscript(output, scene) if output.is_lively else Transcript(output)
+
+
 async def _follow(
-    connection: Connection, output: Output, stream: TurnStream, session_id: str
+    connection: Connection, output: Output, stream: TurnStream, session_id: str, scene: Scene
 ) -> turn_pb2.TurnState.ValueType:
     state = turn_pb2.TURN_STATE_UNSPECIFIED
-    transcript = Transcript(output)
-    activity = Activity(output, partial(look, connection, session_id, stream.turn_id))
+    transcript = _transcript(output, scene)
+    view = LiveView(output, scene, partial(look, connection, session_id, stream.turn_id))
     asker = Asker(connection, session_id, output) if has_terminal() and not output.as_json else None
     try:
-        async with aclosing(stream.events()) as events, activity.shown():
+        async with aclosing(stream.events()) as events, view.shown():
             async for event in events:
-                activity.hide()
                 if output.as_json:
                     output.message(event)
                 elif event.HasField("record"):
@@ -196,12 +213,12 @@ async def _follow(
                     _tell_place(output, event.admitted)
                 if event.HasField("record"):
                     await _ask(connection, asker, event.record, session_id)
-                activity.hide(held=not transcript.between_lines or bool(asker and asker.asking))
+                view.heard(held=bool(asker and asker.asking))
                 state = event.ended.state
     finally:
+        transcript.close()
         if asker is not None:
             await asker.close()
-    transcript.close()
     return state
 
 
