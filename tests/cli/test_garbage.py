@@ -23,7 +23,7 @@ def _lost(place: Place, workspace_id: str) -> Path:
     running = json.loads((place.state / "up.json").read_text())
     with grpc.insecure_channel(running["workspace"]) as channel:
         stub: Any = WorkspaceServiceStub(channel)
-        name = {"project": "default", "workspace_id": workspace_id}
+        name: dict[str, Any] = {"project": "default", "workspace_id": workspace_id}
         asked = workspace_pb2.ProvisionWorkspaceRequest(
             **name, session_id="s1", provision=provision_pb2.ProvisionSpec()
         )
