@@ -36,12 +36,22 @@ def shared_engine() -> str:
 
 @cache
 def _has_busybox(address: str) -> bool:
+    if not _listens(address):
+        return False
     try:
         with contextlib.closing(docker.DockerClient(address, timeout=20)) as client:
             client.images.get(BUSYBOX)
     except docker.errors.DockerException:
         return False
     return True
+
+
+def _listens(address: str) -> bool:
+    """The library leaves the sockets open with which it did not reach anybody."""
+    if not address.startswith("unix://"):
+        return True
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(address.removeprefix("unix://")) == 0
 
 
 class PrivateEngine:
@@ -132,10 +142,8 @@ class PrivateEngine:
         return await asyncio.to_thread(self._ping)
 
     def _ping(self) -> bool:
-        # The library leaves the sockets open with which it did not reach anybody.
-        with socket.socket(socket.AF_UNIX) as probe:
-            if probe.connect_ex(self.address.removeprefix("unix://")):
-                return False
+        if not _listens(self.address):
+            return False
         try:
             with self.client() as client:
                 return bool(client.ping())
