@@ -17,13 +17,14 @@ from typing import Final
 from docker.errors import APIError
 
 from services.common.errors import InvalidArgument
+from services.common.logs import get_logger
 from services.common.loops import forever
 from services.workspace.docker import containers
 from services.workspace.docker.containers import Container
 from services.workspace.docker.engine import Engine
 from services.workspace.docker.exec.helper import why_missing
 from services.workspace.docker.exec.helpers import Helpers
-from services.workspace.docker.labels import Labels
+from services.workspace.docker.labels import Labels, selecting
 from services.workspace.docker.making import NAME, Ground, Maker, spec_of
 from services.workspace.exec.environment import heritable
 from services.workspace.exec.marker import Marker
@@ -35,6 +36,11 @@ from services.workspace.providers.registry import Unasked, Unusable, Vanished
 from services.workspace.sources.wanted import Directory, Source
 from services.workspace.specs import Limits, Network, Spec
 from services.workspace.workspaces import Workspace
+
+# Nothing is served meanwhile.
+_LONGEST_LOOK: Final = 5.0
+
+_log: Final = get_logger(__name__)
 
 _LEAST: Final = Limits(cpus=0.01, memory_bytes=16 * 1024 * 1024, pids=8)
 
@@ -70,6 +76,18 @@ class DockerProvider:
         """Whose containers are its own, and what its processes carry."""
         self._deployment = marker.deployment
         self._helpers.prepare(marker)
+        if self.enabled:
+            await self._clear(marker)
+
+    async def _clear(self, marker: Marker) -> None:
+        """See that nothing of earlier starts runs. With an engine that is away it has ended by itself."""
+        wanted = partial(containers.select, selecting(marker.deployment, marker.instance))
+        try:
+            async with asyncio.timeout(_LONGEST_LOOK):
+                listed = await self.engine.call(wanted)
+                await self._helpers.clear(each["Id"] for each in listed if each["State"] == "running")
+        except (TimeoutError, Unasked, APIError) as error:
+            _log.warning("what an earlier start left was not looked for", error=str(error))
 
     async def run(self) -> None:
         """Keep looking whether the engine is there, if it is used; until cancelled."""

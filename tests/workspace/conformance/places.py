@@ -196,8 +196,10 @@ class DockerPlace:
 @contextlib.asynccontextmanager
 async def container_on(address: str, **limits: Any) -> AsyncIterator[Container]:
     """A container of an engine, removed in the end."""
-    container = await asyncio.to_thread(Container.make, Engine(address), **limits)
+    engine = Engine(address)
+    container = await asyncio.to_thread(Container.make, engine, **limits)
     try:
         yield container
     finally:
         await asyncio.to_thread(container.remove)
+        engine.client.close()

@@ -21,6 +21,8 @@ _PAUSE: Final = 0.25
 # After the time that a helper was told it kills its command; one that was stopped is killed
 # by the container's first process, which looks each second at who is late by one.
 _GRACE: Final = 3.0
+# How long an engine is waited for when that is over already.
+_SHORTEST_ANSWER: Final = 1.0
 
 _log: Final = get_logger(__name__)
 
@@ -32,10 +34,12 @@ async def until_dead(engine: Engine, container_id: str, name: str, told: float) 
     what it was `told`, in seconds of the boot clock.
     """
     while True:
+        left = told + _GRACE - time.clock_gettime(time.CLOCK_BOOTTIME)
         try:
-            outcome = await engine.call(lambda client: _place_of(client, container_id))
-            if outcome is not None or await engine.call(lambda client: end(client, container_id, name)):
-                return outcome
+            async with asyncio.timeout(max(left, _SHORTEST_ANSWER)):
+                outcome = await engine.call(lambda client: _place_of(client, container_id))
+                if outcome is not None or await engine.call(lambda client: end(client, container_id, name)):
+                    return outcome
         except PlaceLost:
             raise
         except Exception as error:  # noqa: BLE001 (whatever it is, the engine has not said that it is dead)

@@ -25,8 +25,10 @@ int first_run(void) {
     const struct timespec usual = {USUAL_SECONDS, 0}, quick = {0, QUICK_NANOSECONDS};
     bool busy = false;
     for (;;) {
-        int number = sigtimedwait(&signals, NULL, busy ? &quick : &usual);
-        if (number == SIGTERM || number == SIGINT)
+        siginfo_t from;
+        int number = sigtimedwait(&signals, &from, busy ? &quick : &usual);
+        /* Who is outside of the container has no number in it. */
+        if ((number == SIGTERM || number == SIGINT) && from.si_pid == 0)
             return 0;
         struct timespec now;
         clock_gettime(CLOCK_BOOTTIME, &now);

@@ -1,0 +1,251 @@
+"""What goes wrong around an exec in a container: it is dead in the end, and that is known (F6)."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import secrets
+import signal
+import tarfile
+from collections.abc import AsyncIterator
+
+import pytest
+
+from services.workspace.docker.exec.helper import HELPER_PATH, why_missing
+from services.workspace.exec.process import Outcome, PlaceLost, Process, ProcessLost, StartFailed
+from tests.conditions import eventually
+from tests.engines import PrivateEngine, private_engine, shared_engine
+from tests.workspace.conformance.places import Container, DockerPlace, container_on, run, start
+from tests.workspace.processes import appears, with_argument
+
+
+@pytest.fixture
+def tag() -> str:
+    """For how long the processes of a test sleep: no others do."""
+    return f"6{secrets.randbelow(10**8):08}"
+
+
+@pytest.fixture
+async def container() -> AsyncIterator[Container]:
+    """On the engine that all share."""
+    async with container_on(_address(), mem_limit="64m", memswap_limit="64m") as container:
+        yield container
+
+
+@pytest.fixture
+async def place(container: Container) -> AsyncIterator[DockerPlace]:
+    """In that container."""
+    place = DockerPlace(container)
+    yield place
+    await place.close()
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[PrivateEngine]:
+    """One that can be harmed."""
+    _address()
+    async with private_engine() as engine:
+        yield engine
+
+
+def _address() -> str:
+    address = shared_engine()
+    if missing := why_missing("amd64"):
+        pytest.skip(missing)
+    return address
+
+
+async def family(place: DockerPlace, tag: str) -> Process:
+    """One in the group, one that left it, one that cleared its environment as well."""
+    process = await start(
+        place, "sh", "-c", f"sleep {tag} & setsid sleep {tag} & setsid env -i /bin/sleep {tag} & wait"
+    )
+    await appears(tag, 3)
+    return process
+
+
+async def test_a_command_that_is_killed_for_want_of_memory_says_so(place: DockerPlace) -> None:
+    ran = await run(place, "tail", "/dev/zero")
+    assert ran.outcome == Outcome(None, signal.SIGKILL, killed=False, out_of_memory=True)
+
+
+async def test_a_child_that_is_killed_for_want_of_memory_is_told_besides_the_exit_code(
+    place: DockerPlace,
+) -> None:
+    ran = await run(place, "sh", "-c", "tail /dev/zero; exit 5")
+    assert ran.outcome == Outcome(5, None, killed=False, out_of_memory=True)
+    # What comes after it has nothing to do with that.
+    assert (await run(place, "true")).outcome == Outcome(0, None, killed=False)
+
+
+async def test_a_command_cannot_look_into_its_helper(place: DockerPlace) -> None:
+    ran = await run(
+        place, "sh", "-c", "cat /proc/$PPID/environ || echo no; ls -l /proc/$PPID/fd/0 || echo no"
+    )
+    assert ran.stdout == b"no\nno\n"
+
+
+@pytest.mark.parametrize("name", ["KILL", "SEGV"])
+async def test_a_command_that_kills_its_helper_dies_with_it(place: DockerPlace, tag: str, name: str) -> None:
+    process = await start(
+        place, "sh", "-c", f"setsid env -i /bin/sleep {tag} & kill -{name} $PPID; sleep {tag}"
+    )
+    with pytest.raises(ProcessLost):
+        await process.ended
+    assert await process.kill_left("") is None
+    assert with_argument(tag) == []
+
+
+async def test_a_command_that_stops_its_helper_is_killed_all_the_same(place: DockerPlace, tag: str) -> None:
+    process = await start(place, "sh", "-c", f"setsid sleep {tag} & kill -STOP $PPID; sleep {tag}")
+    await appears(tag, 2)
+    process.kill()
+    with pytest.raises(ProcessLost):
+        await process.ended
+    assert await process.kill_left("") is None
+    assert with_argument(tag) == []
+
+
+async def test_a_stopped_helper_that_is_late_is_ended_by_the_first_process(
+    place: DockerPlace, tag: str
+) -> None:
+    place.seconds = 1.0
+    await start(place, "sh", "-c", f"setsid sleep {tag} & kill -STOP $PPID; sleep {tag}")
+    await appears(tag, 2)
+    await eventually(lambda: not with_argument(tag), within=15)
+
+
+async def test_nothing_inside_can_end_the_first_process(place: DockerPlace) -> None:
+    ran = await run(
+        place, "sh", "-c", "for name in STOP KILL INT TERM; do kill -$name 1; done; cat /proc/1/stat"
+    )
+    assert ran.stdout.split()[2] in (b"S", b"R")
+    assert (await run(place, "true")).outcome.exit_code == 0
+
+
+async def test_a_removed_container_is_told_as_that(
+    place: DockerPlace, container: Container, tag: str
+) -> None:
+    process = await family(place, tag)
+    await asyncio.to_thread(container.remove)
+    with pytest.raises(ProcessLost):
+        await process.ended
+    with pytest.raises(PlaceLost, match="gone"):
+        await process.kill_left("")
+    assert with_argument(tag) == []
+
+
+async def test_a_container_that_ended_is_told_as_that(
+    place: DockerPlace, container: Container, tag: str
+) -> None:
+    process = await family(place, tag)
+    await asyncio.to_thread(container.engine.api.stop, container.container_id, 10)
+    with pytest.raises(ProcessLost):
+        await process.ended
+    with pytest.raises(PlaceLost, match="exited"):
+        await process.kill_left("")
+    assert with_argument(tag) == []
+
+
+async def test_what_an_earlier_start_left_is_dead_before_anything_new_runs(
+    place: DockerPlace, container: Container, tag: str
+) -> None:
+    process = await family(place, tag)
+    successor = DockerPlace(container, start_name="2")
+    await run(successor, "true")
+    assert with_argument(tag) == []
+    with pytest.raises(ProcessLost):
+        await process.ended
+    await successor.close()
+
+
+async def test_a_start_ends_what_an_earlier_one_left_before_it_serves(
+    place: DockerPlace, container: Container, tag: str
+) -> None:
+    await family(place, tag)
+    successor = DockerPlace(container, start_name="2")
+    await successor.helpers.clear([container.container_id])
+    assert with_argument(tag) == []
+
+
+async def test_another_instance_is_left_alone(container: Container, place: DockerPlace, tag: str) -> None:
+    await family(place, tag)
+    made = container.ask(HELPER_PATH, "end", "deployment/inst/")
+    assert (made, len(with_argument(tag))) == ("", 3)
+    container.ask(HELPER_PATH, "end", "deployment/instance/")
+    assert with_argument(tag) == []
+
+
+async def test_a_given_up_start_leaves_nothing(place: DockerPlace, container: Container) -> None:
+    for delay in range(8):
+        spawning = asyncio.create_task(place.spawn())
+        for _ in range(delay):
+            await asyncio.sleep(0.01)
+        spawning.cancel()
+        await asyncio.wait({spawning})
+        if not spawning.cancelled():
+            spawning.result().kill()
+    await eventually(lambda: "run" not in container.ask("ps", "-o", "args"), what="no helper is left")
+
+
+async def test_a_paused_engine_cannot_keep_a_command_alive(engine: PrivateEngine, tag: str) -> None:
+    async with container_on(engine.address) as container:
+        place = DockerPlace(container)
+        place.seconds = 2.0
+        process = await family(place, tag)
+        engine.pause()
+        try:
+            await eventually(lambda: not with_argument(tag), within=15)
+        finally:
+            engine.resume()
+        # It had reported that before anybody asked.
+        assert (await process.ended).killed
+
+
+async def test_a_kill_that_no_engine_passes_on_is_known_to_be_done(engine: PrivateEngine, tag: str) -> None:
+    async with container_on(engine.address) as container:
+        container.engine.client.api.timeout = 1
+        place = DockerPlace(container)
+        place.seconds = 3.0
+        process = await family(place, tag)
+        engine.pause()
+        try:
+            process.kill()
+            with pytest.raises(ProcessLost):
+                await process.ended
+            assert await process.kill_left("") is None
+            assert with_argument(tag) == []
+        finally:
+            engine.resume()
+
+
+async def test_a_killed_engine_takes_its_execs_along(engine: PrivateEngine, tag: str) -> None:
+    async with container_on(engine.address) as container:
+        place = DockerPlace(container)
+        # What is between engine and container keeps the helper's input open.
+        place.seconds = 3.0
+        process = await family(place, tag)
+        await engine.kill()
+        with pytest.raises(ProcessLost):
+            await process.ended
+        await eventually(lambda: not with_argument(tag), within=15)
+        looking = asyncio.create_task(process.kill_left(""))
+        await engine.start()
+        with pytest.raises(PlaceLost):
+            await looking
+
+
+async def test_a_container_without_a_helper_says_what_is_wrong(container: Container) -> None:
+    place = DockerPlace(container)
+    await asyncio.to_thread(container.engine.api.put_archive, container.container_id, "/", _empty_archive())
+    with pytest.raises(StartFailed, match="exec"):
+        await place.spawn()
+
+
+def _empty_archive() -> bytes:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        program = tarfile.TarInfo(HELPER_PATH.lstrip("/"))
+        program.mode, program.size = 0o755, 4
+        tar.addfile(program, io.BytesIO(b"none"))
+    return archive.getvalue()
