@@ -1,0 +1,110 @@
+"""What people type for sessions in containers, against a running `up`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from tests.cli.programs import Place, error_of, up
+from tests.docker.harbour import DEMO
+from tests.engines import BUSYBOX, shared_engine
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def moored(engine: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A directory in which `moorage up` runs, with two images."""
+    place = Place.below(tmp_path_factory.mktemp("moored"))
+    images = ("--docker-image", DEMO, "--docker-image", BUSYBOX)
+    with up(place, *images, MOORAGE_WORKSPACE_DOCKER_HOST=shared_engine()):
+        yield place
+    place.clean()
+
+
+@pytest.fixture
+def here(moored: Place, tmp_path: Path) -> Iterator[Place]:
+    """A directory of this test only, which a container's user may change; its sessions are closed."""
+    work = moored.work / tmp_path.name
+    work.mkdir()
+    work.chmod(0o777)
+    place = Place(work, moored.state_home)
+    yield place
+    for program in place.started:
+        program.kill()
+    place.moorage("session", "close")
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_run_works_on_this_directory_in_a_container(here: Place, engine: docker.DockerClient) -> None:
+    (here.work / "file").write_text("from outside\n")
+    first = here.moorage("run", "--docker", "--memory", "128m", "run cat file; echo inside > made; hostname")
+    assert (first.returncode, first.stderr) == (0, "")
+    assert "from outside" in first.stdout
+    assert (here.work / "made").read_text() == "inside\n"
+    [session] = documents(here.moorage("session", "get", "--json").stdout)
+    workspace = session["workspace"]
+    assert (workspace["provider"], workspace["image"], workspace["root"]) == ("docker", DEMO, str(here.work))
+    [container] = engine.containers.list(
+        filters={"label": f"io.moorage.workspace={workspace['workspaceId']}"}
+    )
+    assert container.short_id in first.stdout
+    assert container.attrs["HostConfig"]["Memory"] == 128 * 2**20
+
+    again = here.moorage("run", "--docker", "--image", DEMO, "say still here")
+    assert again.returncode == 0
+    refused = here.moorage("run", "--docker", "--image", BUSYBOX, "say other")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"error: --image: session {session['sessionId']} was made with {DEMO}")
+
+    shown = here.moorage("session", "get").stdout
+    assert f"{DEMO} (docker)" in shown
+    assert "network" in shown
+    assert here.moorage("session", "close").returncode == 0
+    assert engine.containers.list(all=True, filters={"id": str(container.id)}) == []
+    assert (here.work / "made").exists()
+
+
+def test_workspaces_and_what_makes_them_are_shown(here: Place) -> None:
+    [told] = [
+        row for row in here.moorage("workspace", "providers").stdout.splitlines() if row.startswith("docker")
+    ]
+    assert told.split()[1] == "yes"
+    assert f"{DEMO}, {BUSYBOX}" in told
+    made = here.moorage(
+        *("session", "create", "--docker", "--image", BUSYBOX, "--cpus", "0.5", "--pids", "20"),
+        *("--setup", "touch set-up", "--idle-ttl", "2h", "--keep-for", "1d", "--wait", "--json"),
+    )
+    [session] = documents(made.stdout)
+    workspace_id = session["workspace"]["workspaceId"]
+    assert session["workspace"]["state"] == "READY"
+    assert (Path(session["workspace"]["root"]) / "set-up").exists()
+    [row] = [
+        row for row in here.moorage("workspace", "list").stdout.splitlines() if row.startswith(workspace_id)
+    ]
+    assert row.split()[2:5] == ["READY", "docker", BUSYBOX]
+    facts = here.moorage("workspace", "get", workspace_id).stdout
+    for fact in ("0.5 cpu", "20 processes", "touch set-up: exit code 0", "2h", "none"):
+        assert fact in facts
+    assert here.moorage("session", "close", session["sessionId"]).returncode == 0
+    assert "goes at" in here.moorage("workspace", "get", workspace_id).stdout
+    assert "kept until" in here.moorage("session", "get", session["sessionId"]).stdout
+    assert here.moorage("session", "delete", "--yes", session["sessionId"]).returncode == 0
+
+
+def test_an_agent_that_needs_a_network_is_told_at_once(here: Place) -> None:
+    refused = here.moorage("run", "--docker", "--profile", "opencode", "say hello", "--json")
+    assert refused.returncode == 1
+    error = error_of(refused.stderr)
+    assert error["reason"] == "NETWORK_REQUIRED"
+    assert error["metadata"]["profile"] == "opencode"
+    assert error["hint"] == "`--network bridge` gives it one"
+    assert here.moorage("run", "--image", BUSYBOX, "say hello").returncode == 2
