@@ -111,16 +111,23 @@ class Worker:
         key = workspace.project, workspace.workspace_id
         busy = self._busy.get(key)
         if busy is None:
-            self._busy[key] = _Task(workspace.state, group.create_task(self._do(workspace)))
+            task = group.create_task(self._do(workspace))
+            self._busy[key] = _Task(workspace.state, task)
+            task.add_done_callback(partial(self._done, key))
         elif busy.state is not workspace.state:
             # What is to be removed need not be made ready before.
             self._end(key)
             await self._work.put_off(workspace, _BUSY, workspace.state_reason)
 
+    def _done(self, key: tuple[str, str], _: asyncio.Task[None]) -> None:
+        del self._busy[key]
+        self._changes.notify()
+        self.wake()
+
     def _end(self, key: tuple[str, str]) -> None:
         """Give up making it; its processes are dead when the task is."""
         busy = self._busy.get(key)
-        if busy is not None and busy.state is WorkspaceState.PROVISIONING:
+        if busy is not None and busy.state is WorkspaceState.PROVISIONING and not busy.task.cancelling():
             busy.task.cancel()
 
     async def _wait(self, seconds: float | None) -> None:
@@ -136,10 +143,6 @@ class Worker:
             _log.warning(
                 "work on a workspace was not recorded", workspace=workspace.workspace_id, error=str(error)
             )
-        finally:
-            self._busy.pop((workspace.project, workspace.workspace_id), None)
-            self._changes.notify()
-            self.wake()
 
     async def _try(self, workspace: Workspace) -> None:
         try:
@@ -174,6 +177,7 @@ class Worker:
             await failpoint("workspace.remove.before_remove")
             await provider.remove(workspace, deployment, self._stopping.is_set)
             await failpoint("workspace.remove.after_remove")
+        await self._setting_up.forget(workspace)
         await self._workspaces.settle(workspace, WorkspaceState.DELETED)
 
     async def _put_off(self, workspace: Workspace, error: Exception) -> None:

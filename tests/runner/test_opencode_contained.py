@@ -60,6 +60,7 @@ def changes(instance_id: str) -> dict[str, dict[str, Any]]:
             "docker_host": shared_engine(),
             "docker_images": (IMAGE,),
             "docker_memory": 1 << 30,
+            "docker_cpus": 2.0,
         }
     }
 

@@ -26,6 +26,10 @@ class Results(Protocol):
         """The last time counts."""
         ...
 
+    async def forget(self, workspace: Workspace) -> None:
+        """Keep nothing of it."""
+        ...
+
 
 class SettingUp:
     """One per instance."""
@@ -45,6 +49,10 @@ class SettingUp:
         await self._results.keep_result(workspace, result)
         if result.failure:
             raise Refused(result.failure)
+
+    async def forget(self, workspace: Workspace) -> None:
+        """What its command printed goes with it."""
+        await self._results.forget(workspace)
 
     async def _run(self, workspace: Workspace, provider: Provider, setup: Setup) -> Result:
         wishes = Wishes((*_ALWAYS, *setup.inherited), dict(setup.environment))

@@ -90,6 +90,15 @@ class SourceStore:
                 json.dumps(asdict(result)),
             )
 
+    async def forget(self, workspace: Workspace) -> None:
+        """Drop what is kept besides its row."""
+        async with self._database.transaction() as connection:
+            for statement in (
+                "DELETE FROM workspace.setups WHERE project = $1 AND workspace_id = $2",
+                "DELETE FROM workspace.uploads WHERE project = $1 AND workspace_id = $2",
+            ):
+                await connection.execute(statement, workspace.project, workspace.workspace_id)
+
     async def result(self, project: str, workspace_id: str) -> Result | None:
         """How the set-up command of a workspace ended."""
         async with self._database.connection() as connection:

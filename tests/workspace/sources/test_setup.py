@@ -34,6 +34,8 @@ async def test_it_finds_the_source_and_what_it_makes_stays(client: Client) -> No
     [listed] = (await client.list_page()).workspaces
     assert not listed.HasField("setup")
     assert listed.spec.setup.command == setup.command
+    await client.delete()
+    assert not (await client.settled()).HasField("setup"), "it goes with the workspace"
 
 
 async def test_its_environment_is_what_was_said(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
