@@ -201,6 +201,24 @@ async def test_a_workspace_made_during_a_pass_is_no_garbage(machine: Machine) ->
         assert Path(made.root).is_dir()
 
 
+async def test_remains_that_a_workspace_has_become_during_a_pass_are_kept(machine: Machine) -> None:
+    """Whoever asks for a workspace of that name is given what is there, as its label says whose it is."""
+    gate = machine.directory / "go"
+    pause = f"workspace.collect.before_discard=pause:{gate}"
+    async with started(machine, MOORAGE_FAILPOINTS=pause) as service:
+        client = await service.client()
+        root = Path((await client.make()).root)
+        (root / "file").write_text("x")
+        await execute(machine.database_url, "DELETE FROM workspace.workspaces")
+        passing = asyncio.create_task(client.collect())
+        await eventually(lambda: gate.with_name("go.reached").exists())
+        assert (await client.make()).state == READY
+        gate.touch()
+        assert not (await passing).garbage
+        assert (await client.get()).state == READY
+        assert (root / "file").read_text() == "x"
+
+
 async def test_an_instance_without_its_lease_collects_nothing(client: Client, machine: Machine) -> None:
     root = Path((await client.make()).root)
     await _becomes(machine, "FAILED")

@@ -79,9 +79,12 @@ class Sweep:
                     yield tried
 
     async def _discard(self, provider: Provider, found: Found, garbage: Garbage) -> Garbage | None:
-        """None when somebody has removed it meanwhile."""
+        """None when somebody needs it meanwhile, or has removed it."""
         root = found.resource if found.thing is Thing.DIRECTORY else ""
-        await self.collecting.forbid(found.key, provider.name, root)
+        await failpoint("workspace.collect.before_discard")
+        standing = await self.collecting.forbid(found.key, provider.name, root)
+        if not cause_to_remove(found, standing):
+            return None
         self.instance.require()
         try:
             deployment, instance_id = self.instance.marker.deployment, self.instance.instance_id

@@ -36,10 +36,10 @@ class CollectingStore:
             for row in rows
         }
 
-    async def forbid(self, key: Key, provider: str, root: str) -> None:
+    async def forbid(self, key: Key, provider: str, root: str) -> Standing:
         """Store that a workspace of which only remains are known is deleted: none can be made of this name.
 
-        One that is stored stays as it is.
+        One that is stored stays as it is. Either way, what is stored now.
         """
         async with self._database.connection() as connection:
             await connection.execute(
@@ -56,6 +56,7 @@ class CollectingStore:
                 root,
                 self._instance_id,
             )
+        return (await self.standings([key]))[key]
 
     async def has_any(self, provider: str) -> bool:
         """Whether there is a workspace of a provider that is not deleted."""
