@@ -22,8 +22,8 @@ IMAGES: Final = ("moorage:latest", "moorage-test:postgres")
 UID: Final = 10001
 # Longer than anything here takes on a busy machine.
 PATIENCE: Final = 120.0
-# A runner that was killed is missed sooner than by default.
-SETTINGS: Final = "MOORAGE_RUNNER_LEASE_TTL=8\n"
+# Who was killed is missed sooner than by default.
+SETTINGS: Final = "MOORAGE_RUNNER_LEASE_TTL=8\nMOORAGE_WORKSPACE_LEASE_TTL=6\n"
 
 
 def compose_command() -> list[str] | None:

@@ -127,6 +127,26 @@ async def test_a_runner_that_crashes_loses_its_turn_and_the_next_one_runs(
     await talks.close(session_id)
 
 
+async def test_a_workspace_service_that_crashes_leaves_its_containers_and_directories(
+    deployment: Deployment, talks: Talks
+) -> None:
+    session_id = await made(talks)
+    await talks.run(session_id, "t1", "run echo kept > file")
+    [container] = containers_of((await talks.session(session_id)).workspace.workspace_id)
+    await talks.start(session_id, "t2", "count to 100000 every 0.05")
+    await talks.says(session_id, "t2", "3")
+    await deployment.crash("workspace")
+    failed = await talks.ended(session_id, "t2", within=PATIENCE)
+    assert failed.state == turn_pb2.TURN_STATE_FAILED
+    await deployment.healthy("workspace")
+    following = await talks.run(session_id, "t3", "run cat file")
+    assert following.state == turn_pb2.TURN_STATE_COMPLETED
+    assert containers_of((await talks.session(session_id)).workspace.workspace_id) == [container]
+    # The agent of before is dead, the one of now is warm.
+    assert output_of("docker", "top", container).count("/opt/moorage/demo") == 1
+    await talks.close(session_id)
+
+
 async def test_a_runner_that_is_stopped_ends_its_turn_first(deployment: Deployment, talks: Talks) -> None:
     session_id = await made(talks)
     await talks.start(session_id, "t1", "count to 100 every 0.05")
