@@ -969,7 +969,7 @@ class ExecStarted(_message.Message):
     exec_id: _builtins.str
     """Names it in ClaimWorkspace."""
     pid: _builtins.int
-    """Process id of its group leader, as seen by the instance."""
+    """Process id of its group leader, as seen where it runs: by the instance, or in its container."""
     def __init__(
         self,
         *,
