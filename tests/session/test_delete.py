@@ -170,6 +170,11 @@ async def test_what_was_supplied_or_pinned_stays_and_nothing_else(
         assert kept[name] == stays, name
     assert (root / "mine" / "file").read_text() == "mine"
     assert await workspaces(database_url) == wished
+    # The collector does not take it for one that no session ever had.
+    [claimed] = await fetch(
+        database_url, "SELECT claimed_at FROM workspace.workspaces WHERE session_id = 'pinned'"
+    )
+    assert claimed["claimed_at"] is not None
 
 
 async def test_what_is_out_of_reach_delays_it_and_is_told(places: Places) -> None:

@@ -56,6 +56,9 @@ class CloseSteps:
         await self._end_runtime(claim)
         if _removes_workspace(claim):
             await self._remove_workspace(claim)
+        elif claim.operation is OperationKind.DELETE:
+            # Claimed once, it is not taken for nobody's when its session is gone.
+            await self._fence(claim)
         elif claim.retention is RetentionPolicy.TTL:
             # The workspace service keeps the time; told again, it keeps the earliest one.
             await self.workspaces.delete(claim.key.project, claim.workspace_id, after=claim.retention_ttl)
