@@ -78,15 +78,6 @@ async def test_a_killed_fork_server_is_replaced_and_its_shims_go_on(client: Clie
         await stream.read_until(b"still here")
 
 
-async def test_a_process_that_is_killed_before_it_starts_never_runs(bench: Bench, tmp_path: Path) -> None:
-    process = bench.spawn()
-    process.kill()
-    with pytest.raises(StartFailed):
-        await bench.start(process, "touch", "ran")
-    assert (await process.ended).killed
-    assert not (tmp_path / "ran").exists()
-
-
 async def test_an_exec_that_was_refused_before_it_was_made_never_runs(bench: Bench, tmp_path: Path) -> None:
     execs = Execs()
     which = execs.register(SessionKey("p", "s"), "w", 1)
@@ -98,32 +89,6 @@ async def test_an_exec_that_was_refused_before_it_was_made_never_runs(bench: Ben
     await execs.until_gone([which])
     assert not (tmp_path / "ran").exists()
     assert execs.all() == []
-
-
-async def test_a_kill_that_comes_too_late_changes_no_outcome(bench: Bench) -> None:
-    process = bench.spawn()
-    await bench.start(process, "sh", "-c", "exit 9")
-    await process.ended
-    process.kill()
-    process.send_signal(signal.SIGTERM)
-    outcome = await process.ended
-    assert (outcome.exit_code, outcome.signal, outcome.killed) == (9, None, False)
-
-
-async def test_a_process_that_exits_while_it_is_killed_tells_one_end(bench: Bench) -> None:
-    for _ in range(50):
-        process = bench.spawn()
-        await bench.start(process, "sh", "-c", "exit 9")
-        process.kill()
-        outcome = await process.ended
-        assert (outcome.exit_code, outcome.signal, outcome.killed) in ((9, None, False), (None, 9, True))
-
-
-async def test_a_request_larger_than_every_buffer(bench: Bench) -> None:
-    process = bench.spawn()
-    environment = {f"V{number}": "x" * 100_000 for number in range(15)}
-    await process.start(("/bin/sh", "-c", "exit ${#V14}"), environment, terminal=False)
-    assert (await process.ended).exit_code == 100_000 % 256
 
 
 async def test_a_shim_that_dies_under_a_large_request(bench: Bench) -> None:

@@ -56,6 +56,9 @@ def _place_of(client: docker.DockerClient, container_id: str) -> Outcome | None:
         state = api.inspect_container(container_id)["State"]
     except NotFound:
         raise PlaceLost("its container is gone") from None
+    if state["Paused"]:
+        # Nothing in it can be killed, or could see that its time is over, and it would go on some day.
+        api.unpause(container_id)
     if state["Running"]:
         return None
     if state["OOMKilled"]:

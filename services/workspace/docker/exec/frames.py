@@ -11,7 +11,7 @@ VERSION: Final = 1
 LONGEST: Final = 16 * 1024 * 1024
 LONGEST_PIECE: Final = 64 * 1024
 STDIN_WINDOW: Final = 256 * 1024
-OUTPUT_WINDOW: Final = 512 * 1024
+OUTPUT_WINDOW: Final = 1024 * 1024
 
 _HEADER: Final = struct.Struct(">cI")
 _START: Final = struct.Struct(">QBHHIII")

@@ -88,8 +88,9 @@ async def test_a_command_cannot_look_into_its_helper(place: DockerPlace) -> None
 @pytest.mark.parametrize("name", ["KILL", "SEGV"])
 async def test_a_command_that_kills_its_helper_dies_with_it(place: DockerPlace, tag: str, name: str) -> None:
     process = await start(
-        place, "sh", "-c", f"setsid env -i /bin/sleep {tag} & kill -{name} $PPID; sleep {tag}"
+        place, "sh", "-c", f"setsid env -i /bin/sleep {tag} & read go; kill -{name} $PPID; sleep {tag}"
     )
+    process.streams.stdin.write_now(memoryview(b"go\n"))
     with pytest.raises(ProcessLost):
         await process.ended
     assert await process.kill_left("") is None
@@ -97,7 +98,8 @@ async def test_a_command_that_kills_its_helper_dies_with_it(place: DockerPlace, 
 
 
 async def test_a_command_that_stops_its_helper_is_killed_all_the_same(place: DockerPlace, tag: str) -> None:
-    process = await start(place, "sh", "-c", f"setsid sleep {tag} & kill -STOP $PPID; sleep {tag}")
+    process = await start(place, "sh", "-c", f"setsid sleep {tag} & read go; kill -STOP $PPID; sleep {tag}")
+    process.streams.stdin.write_now(memoryview(b"go\n"))
     await appears(tag, 2)
     process.kill()
     with pytest.raises(ProcessLost):
@@ -110,7 +112,8 @@ async def test_a_stopped_helper_that_is_late_is_ended_by_the_first_process(
     place: DockerPlace, tag: str
 ) -> None:
     place.seconds = 1.0
-    await start(place, "sh", "-c", f"setsid sleep {tag} & kill -STOP $PPID; sleep {tag}")
+    process = await start(place, "sh", "-c", f"setsid sleep {tag} & read go; kill -STOP $PPID; sleep {tag}")
+    process.streams.stdin.write_now(memoryview(b"go\n"))
     await appears(tag, 2)
     await eventually(lambda: not with_argument(tag), within=15)
 
@@ -186,6 +189,16 @@ async def test_a_given_up_start_leaves_nothing(place: DockerPlace, container: Co
         if not spawning.cancelled():
             spawning.result().kill()
     await eventually(lambda: "run" not in container.ask("ps", "-o", "args"), what="no helper is left")
+
+
+async def test_a_paused_container_is_no_shelter(place: DockerPlace, container: Container, tag: str) -> None:
+    process = await family(place, tag)
+    await asyncio.to_thread(container.engine.api.pause, container.container_id)
+    process.kill()
+    with pytest.raises(ProcessLost):
+        await process.ended
+    assert await process.kill_left("") is None
+    assert with_argument(tag) == []
 
 
 async def test_a_paused_engine_cannot_keep_a_command_alive(engine: PrivateEngine, tag: str) -> None:

@@ -40,6 +40,7 @@ struct exec {
     enum stage stage;
     const char *marker;
     bool killed; /* it was to be killed while the command ran */
+    bool stirred; /* a child has died since they were looked at */
     bool buried; /* the command is collected, and its number may be somebody else's */
     int status;
     unsigned long memory_kills;
@@ -248,8 +249,10 @@ static void bury(struct exec *exec) {
 static void look_after_processes(struct exec *exec) {
     if (exec->stage == STARTING)
         look_at_start(exec);
-    if (exec->stage == RUNNING && collect(exec->command.pid))
+    if (exec->stage == RUNNING && exec->stirred && collect(exec->command.pid))
         exec->stage = ENDING;
+    if (exec->stage == RUNNING)
+        exec->stirred = false;
     if (exec->stage == ENDING)
         bury(exec);
     if (exec->stage == RUNNING && exec->reaping.active && reaping_step(&exec->reaping))
@@ -283,15 +286,18 @@ static void wait_for_something(struct exec *exec, struct pollfd polls[POLLS]) {
 }
 
 /* What woke this process up: it looks after everything in any case. */
-static void forget(int fd) {
+static bool forget(int fd) {
     char what[sizeof(struct signalfd_siginfo)];
     while (read(fd, what, sizeof what) > 0)
         continue;
+    return true;
 }
 
 static void react(struct exec *exec, const struct pollfd polls[POLLS]) {
-    forget(exec->children);
-    forget(exec->timer);
+    if (polls[CHILDREN].revents)
+        exec->stirred = forget(exec->children);
+    if (polls[TIMER].revents)
+        forget(exec->timer);
     if (polls[SPEAK].revents)
         link_flush(&exec->link);
     if (polls[LISTEN].revents)
