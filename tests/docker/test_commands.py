@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,29 @@ def test_workspaces_and_what_makes_them_are_shown(here: Place) -> None:
     assert "goes at" in here.moorage("workspace", "get", workspace_id).stdout
     assert "kept until" in here.moorage("session", "get", session["sessionId"]).stdout
     assert here.moorage("session", "delete", "--yes", session["sessionId"]).returncode == 0
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git on this machine")
+@pytest.mark.parametrize("container", [(), ("--docker",)], ids=["directory", "container"])
+def test_run_works_on_a_repository_that_was_fetched(here: Place, container: tuple[str, ...]) -> None:
+    repository = here.work / "repository"
+    git = ("git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@b")
+    repository.mkdir()
+    (repository / "file").write_text("committed\n")
+    for command in (("init", "--quiet", "--initial-branch=trunk"), ("add", "."), ("commit", "-qm", "first")):
+        subprocess.run([*git, *command], check=True)
+    source = ("--git", f"file://{repository}#trunk")
+    ran = here.moorage("run", *container, *source, "--setup", "touch set-up", "run cat file; ls set-up")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "committed" in ran.stdout
+    [session] = documents(here.moorage("session", "get", "--json").stdout)
+    root = Path(session["workspace"]["root"])
+    assert not root.is_relative_to(here.work)
+    assert here.moorage("run", *container, *source, "say again").returncode == 0
+    other = here.moorage("run", "--git", "file:///elsewhere", "say again")
+    assert other.stderr.startswith("error: --git: session ")
+    assert here.moorage("session", "close").returncode == 0
+    assert not root.exists()
 
 
 def test_an_agent_that_needs_a_network_is_told_at_once(here: Place) -> None:
