@@ -52,13 +52,12 @@ async def _run(
         for each in acquisitions
         if each.resource in locked and (not each.request_id or (each.holder, each.request_id) in new)
     ]
-    outcomes: dict[str, Outcome] = {}
-    if asked:
-        outcomes.update(await _grant(connection, asked))
-        outcomes.update(await _held(connection, [r.resource for r in asked if r.resource not in outcomes]))
     ending = [each for each in releases if each.resource in locked]
-    if ending:
-        outcomes.update(await _release(connection, ending))
+    outcomes: dict[str, Outcome] = {}
+    if asked or ending:
+        outcomes.update(await _change(connection, asked, ending))
+    outcomes.update({each.resource: each.stale() for each in ending if each.resource not in outcomes})
+    outcomes.update(await _held(connection, [r.resource for r in asked if r.resource not in outcomes]))
     granted = {name for name, outcome in outcomes.items() if isinstance(outcome, Lease)}
     await _forget(
         connection,
@@ -113,22 +112,36 @@ async def _lock(
     return locked, {(row["holder"], row["request_id"]) for row in rows if row["resource"] is None}
 
 
-async def _grant(connection: Connection, asked: Sequence[Acquisition]) -> Mapping[str, Lease]:
-    """The next token of each that has ended."""
+async def _change(
+    connection: Connection, asked: Sequence[Acquisition], ending: Sequence[Release]
+) -> Mapping[str, Lease]:
+    """The next token of each that has ended; the end of each that is this holder's and has this token."""
     rows = await connection.fetch(
         """
-        WITH moment AS MATERIALIZED (SELECT clock_timestamp() AS at)
-        UPDATE owner.leases AS lease
-        SET holder = asked.holder, token = lease.token + 1, acquired_at = moment.at,
-            expires_at = moment.at + asked.ttl, ttl = asked.ttl, endpoint = asked.endpoint,
-            labels = asked.labels::jsonb, request_id = asked.request_id,
-            replaced_expires_at = CASE
-                WHEN lease.replaced_expires_at > moment.at THEN lease.replaced_expires_at
-            END
-        FROM unnest($1::text[], $2::text[], $3::interval[], $4::text[], $5::text[], $6::text[])
-            AS asked (resource, holder, ttl, endpoint, labels, request_id), moment
-        WHERE lease.resource = asked.resource AND lease.expires_at <= moment.at
-        RETURNING lease.*, true AS live
+        WITH moment AS MATERIALIZED (SELECT clock_timestamp() AS at),
+        granted AS (
+            UPDATE owner.leases AS lease
+            SET holder = asked.holder, token = lease.token + 1, acquired_at = moment.at,
+                expires_at = moment.at + asked.ttl, ttl = asked.ttl, endpoint = asked.endpoint,
+                labels = asked.labels::jsonb, request_id = asked.request_id,
+                replaced_expires_at = CASE
+                    WHEN lease.replaced_expires_at > moment.at THEN lease.replaced_expires_at
+                END
+            FROM unnest($1::text[], $2::text[], $3::interval[], $4::text[], $5::text[], $6::text[])
+                AS asked (resource, holder, ttl, endpoint, labels, request_id), moment
+            WHERE lease.resource = asked.resource AND lease.expires_at <= moment.at
+            RETURNING lease.*
+        ),
+        ended AS (
+            UPDATE owner.leases AS lease SET expires_at = least(lease.expires_at, moment.at)
+            FROM unnest($7::text[], $8::text[], $9::bigint[]) AS asked (resource, holder, token), moment
+            WHERE lease.resource = asked.resource AND lease.holder = asked.holder
+              AND lease.token = asked.token
+            RETURNING lease.*
+        )
+        SELECT granted.*, true AS live FROM granted
+        UNION ALL
+        SELECT ended.*, false AS live FROM ended
         """,
         [each.resource for each in asked],
         [each.holder for each in asked],
@@ -136,6 +149,9 @@ async def _grant(connection: Connection, asked: Sequence[Acquisition]) -> Mappin
         [each.endpoint for each in asked],
         [json.dumps(each.labels) for each in asked],
         [each.request_id for each in asked],
+        [each.resource for each in ending],
+        [each.holder for each in ending],
+        [each.token for each in ending],
     )
     return {row["resource"]: lease_of(row) for row in rows}
 
@@ -160,24 +176,6 @@ async def _held(connection: Connection, resources: Sequence[str]) -> Mapping[str
         )
         for row in rows
     }
-
-
-async def _release(connection: Connection, ending: Sequence[Release]) -> Mapping[str, Outcome]:
-    rows = await connection.fetch(
-        """
-        UPDATE owner.leases AS lease
-        SET expires_at = least(lease.expires_at, clock_timestamp())
-        FROM unnest($1::text[], $2::text[], $3::bigint[]) AS asked (resource, holder, token)
-        WHERE lease.resource = asked.resource AND lease.holder = asked.holder AND lease.token = asked.token
-        RETURNING lease.*, false AS live
-        """,
-        [each.resource for each in ending],
-        [each.holder for each in ending],
-        [each.token for each in ending],
-    )
-    ended: dict[str, Outcome] = {row["resource"]: lease_of(row) for row in rows}
-    stale: dict[str, Outcome] = {each.resource: each.stale() for each in ending if each.resource not in ended}
-    return {**ended, **stale}
 
 
 async def _forget(connection: Connection, refused: Sequence[Acquisition]) -> None:
