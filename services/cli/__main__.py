@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
-from typing import Annotated, TextIO
+from typing import Annotated, Final, NoReturn, TextIO
 
 import typer
 
@@ -14,6 +14,7 @@ from services.cli.commands import (
     demo,
     diff,
     doctor,
+    down,
     history,
     leases,
     migrate,
@@ -26,10 +27,13 @@ from services.cli.commands import (
     verify,
     workspaces,
 )
+from services.cli.exits import Exit
 from services.cli.options import checked
 from services.cli.output import Output
 from services.common.addresses import Address
 from services.common.validation import DEFAULT_PROJECT, check_project
+
+_JSON: Final = "--json"
 
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, help="A control plane for coding-agent sessions."
@@ -72,6 +76,7 @@ def program(
 
 
 app.command()(up.up)
+app.command()(down.down)
 app.command()(migrate.migrate)
 app.command()(demo.demo)
 app.command()(run.run)
@@ -95,7 +100,22 @@ def main() -> None:
     """Entry point of the console script."""
     for stream in (sys.stdout, sys.stderr):
         _show_what_it_can(stream)
+    if _JSON in sys.argv:
+        _run_for_programs()
     app()
+
+
+def _run_for_programs() -> NoReturn:
+    """What is wrong with the arguments is a document, as every other error is."""
+    try:
+        code = app(standalone_mode=False)
+    except Exception as error:
+        told = getattr(error, "format_message", None)
+        if told is None:
+            raise
+        Output(as_json=True).error(" ".join(told().split()))
+        sys.exit(Exit.USAGE)
+    sys.exit(code)
 
 
 def _show_what_it_can(stream: TextIO) -> None:

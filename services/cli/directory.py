@@ -45,15 +45,18 @@ async def session_of(
     agent: session_pb2.AgentSpec,
     approval_policy: turn_pb2.ApprovalPolicy.ValueType,
     making: Making,
+    new: bool = False,
 ) -> session_pb2.Session:
     """The directory's newest session, made when there is none; safe when two ask at once.
 
-    A new one works in the directory itself, or in what is made for it.
+    A new one works in the directory itself, or in what is made for it. With `new` it is made
+    though there is one that is open.
     """
-    if found := await _newest(connection, directory):
-        return found
+    newest = await _last(connection, directory)
+    if newest is not None and newest.state == session_pb2.SESSION_STATE_OPEN and not new:
+        return newest
     key = directory_key(directory)
-    before = await _closed(connection, directory)
+    before = newest.session_id if newest else ""
     request = session_pb2.CreateSessionRequest(
         agent=agent,
         approval_policy=approval_policy,
@@ -65,7 +68,7 @@ async def session_of(
         local = binding_pb2.LocalBinding(directory=str(directory))
         request.binding.CopyFrom(binding_pb2.Binding(local=local))
     while True:
-        # After the one that was closed or deleted last; two who ask at once make one.
+        # After the newest, which is closed, deleted or not wanted; two who ask at once make one.
         request.request_id = f"directory-{key}-{before}"
         try:
             created = await connection.sessions.CreateSession(request, metadata=connection.metadata)
@@ -85,11 +88,6 @@ async def _newest(connection: Connection, directory: Path) -> session_pb2.Sessio
     """The newest one, unless it is being closed."""
     newest = await _last(connection, directory)
     return newest if newest and newest.state == session_pb2.SESSION_STATE_OPEN else None
-
-
-async def _closed(connection: Connection, directory: Path) -> str:
-    newest = await _last(connection, directory)
-    return newest.session_id if newest and newest.state != session_pb2.SESSION_STATE_OPEN else ""
 
 
 async def _last(connection: Connection, directory: Path) -> session_pb2.Session | None:

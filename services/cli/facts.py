@@ -11,6 +11,7 @@ from moorage.session.v1 import session_pb2
 from services.cli.answering import how_to_answer, offered
 from services.cli.forms import properties_of
 from services.cli.making import network_name
+from services.cli.stopping import released
 from services.cli.transcript import state_name
 from services.cli.wishes import policy_name
 
@@ -52,9 +53,7 @@ def of_session(
         facts["waits"] = "for your answer" if asked else turn.waiting_reason
     if session.HasField("lease"):
         facts["driven by"] = f"{lease.holder}, token {lease.token}, until {local(lease.expire_time)}"
-    facts["queue"] = ", ".join(map(_queued, session.queue))
-    if session.queue and not session.HasField("turn"):
-        facts["queue"] += " (held until the next turn has run)"
+    facts["queue"] = _queue(session)
     told = [(name, value) for name, value in facts.items() if value]
     for question in asked:
         told += of_question(question, named=len(asked) > 1)
@@ -91,6 +90,16 @@ def _state(session: session_pb2.Session) -> str:
         return ""
     name = session_pb2.SessionState.Name(session.state).removeprefix("SESSION_STATE_")
     return f"{name} {session.operation.waiting_reason}".strip()
+
+
+def _queue(session: session_pb2.Session) -> str:
+    """Which turns wait, and for what."""
+    if not session.queue:
+        return ""
+    names = ", ".join(map(_queued, session.queue))
+    if session.HasField("turn"):
+        return f"{names}: behind the turn in progress"
+    return f"{names}: held, {released(session.session_id, session.queue[0].turn_id)}"
 
 
 def _queued(waiting: session_pb2.QueuedTurn) -> str:

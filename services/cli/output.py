@@ -19,7 +19,9 @@ from rich.segment import Segment, Segments
 _CONTROLS = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _PICTURES = 0x2400
 _GAP = "  "
-_LEAST = 9
+# Less of a path says too little.
+_LEAST = 20
+_BELOW = "    "
 
 
 def harmless(text: str) -> str:
@@ -46,7 +48,9 @@ def _ending(text: str, width: int) -> str:
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return _GAP.join(map(set_cell_size, cells, widths)).rstrip()
+    if cells[-1].startswith("\n"):
+        return _aligned(cells[:-1], widths) + cells[-1]
+    return _GAP.join(set_cell_size(cell, width) for cell, width in zip(cells, widths, strict=False)).rstrip()
 
 
 def _console(*, stderr: bool = False) -> Console:
@@ -86,9 +90,12 @@ class Output:
         _write(self.console, text, style)
 
     def table(self, rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> None:
-        """Print a table for people. Under a header the last column gives way to a narrow terminal, from its left."""
+        """Print a table for people.
+
+        Under a header the last column gives way to a narrow terminal: from its left, or by a line of its own.
+        """
         cells = [[harmless(cell) for cell in row] for row in rows]
-        if columns:
+        if columns and self.console.is_terminal and cells:
             self._fit(cells, columns)
         widths = [max(map(cell_len, column)) for column in zip(columns or cells[0], *cells, strict=True)]
         if columns:
@@ -97,12 +104,13 @@ class Output:
             self.line(_aligned(row, widths))
 
     def _fit(self, cells: list[list[str]], columns: Sequence[str]) -> None:
-        if not self.console.is_terminal:
-            return
         others = list(zip(columns, *cells, strict=True))[:-1]
         left = self.console.width - sum(max(map(cell_len, column)) + len(_GAP) for column in others)
+        below = left < min(_LEAST, max(cell_len(row[-1]) for row in cells))
+        room = max(self.console.width - len(_BELOW) if below else left, _LEAST)
         for row in cells:
-            row[-1] = _ending(row[-1], max(left, _LEAST))
+            cell = _ending(row[-1], room)
+            row[-1] = f"\n{_BELOW}{cell}" if below and cell else cell
 
     def hint(self, text: str) -> None:
         """Say something that is not a result."""

@@ -85,6 +85,15 @@ def find_running(directory: Path) -> Running | None:
     return None
 
 
+def is_served(state: Path) -> bool:
+    """Whether somebody holds the state directory, also before and after it can be found."""
+    try:
+        with (state / "up.lock").open() as lock:
+            return _is_held(lock.fileno())
+    except OSError:
+        return False
+
+
 # Whoever looks for a running `up` holds the lock for an instant.
 @tenacity.retry(
     retry=tenacity.retry_if_exception_type(BlockingIOError),

@@ -34,8 +34,8 @@ class Terminal:
         return "\n".join(line.rstrip() for line in self._screen.display).rstrip().split("\n")
 
     def until(self, text: str) -> list[str]:
-        """The lines, once one of them has the text."""
-        while not any(text in line for line in self.lines):
+        """The lines, once the text is there; it may go over the edge."""
+        while text not in "".join(self._screen.display):
             self._stream.feed(os.read(self._descriptor, 4096))
         return self.lines
 

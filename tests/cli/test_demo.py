@@ -49,6 +49,15 @@ def test_it_tells_every_step_and_leaves_nothing(place: Place, temporary: Path) -
     assert not place.state_home.exists()
 
 
+def test_it_leaves_nothing_when_nobody_reads_on(place: Place, temporary: Path) -> None:
+    program = place.start("demo", TMPDIR=str(temporary))
+    assert program.line().startswith("✓ services")
+    family = descendants(program.process.pid)
+    assert program.abandoned()[0] == 1
+    assert list(temporary.iterdir()) == []
+    assert not any(map(runs, family))
+
+
 def test_it_runs_on_a_deployment_whose_directories_it_cannot_see(moored: Place) -> None:
     address = json.loads((moored.state / "up.json").read_text())["session"]
     shown = moored.moorage("demo", "--on", address)

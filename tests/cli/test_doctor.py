@@ -15,6 +15,8 @@ def test_what_does_not_run_is_no_check_mark(place: Place) -> None:
     told = place.moorage("doctor")
     assert told.returncode == 0
     assert [line[0] for line in told.stdout.splitlines()] == ["✓", "✓", "✓", "-"]
+    checks = [json.loads(line) for line in place.moorage("doctor", "--json").stdout.splitlines()]
+    assert [(check["ok"], check["state"]) for check in checks] == [(True, "well")] * 3 + [(True, "absent")]
 
 
 def test_the_service_that_was_named_is_looked_at(moored: Place, place: Place) -> None:
@@ -25,4 +27,4 @@ def test_the_service_that_was_named_is_looked_at(moored: Place, place: Place) ->
     away = place.moorage("--address", "127.0.0.1:1", "doctor", "--json")
     assert away.returncode == 1
     check = json.loads(away.stdout.splitlines()[-1])
-    assert (check["check"], check["ok"]) == ("session", False)
+    assert (check["check"], check["ok"], check["state"]) == ("session", False, "unwell")

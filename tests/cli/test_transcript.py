@@ -136,10 +136,19 @@ def test_a_table_is_aligned_and_nothing_in_it_is_cut(screen: Screen) -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "shown"), [(40, "/a/long/way/to/go"), (20, "…/way/to/go"), (5, "…ay/to/go")]
+    ("width", "shown"),
+    [
+        (40, ["first    /a/long/way/to/the/end/of/it"]),
+        (32, ["first    …g/way/to/the/end/of/it"]),
+        (30, ["first    …way/to/the/end/of/it"]),
+        (28, ["first", "    …ng/way/to/the/end/of/it"]),
+        (5, ["first", "    …ay/to/the/end/of/it"]),
+    ],
 )
-def test_a_narrow_terminal_gets_the_end_of_the_last_column(width: int, shown: str) -> None:
+def test_a_narrow_terminal_gets_the_end_of_the_last_column_or_a_line_for_it(
+    width: int, shown: list[str]
+) -> None:
     file = io.StringIO()
     console = Console(file=file, soft_wrap=True, width=width, force_terminal=True, color_system=None)
-    Output(console=console).table([("first", "/a/long/way/to/go")], ("session", "works in"))
-    assert file.getvalue().splitlines() == ["session  works in", f"first    {shown}"]
+    Output(console=console).table([("first", "/a/long/way/to/the/end/of/it")], ("session", "works in"))
+    assert file.getvalue().splitlines() == ["session  works in", *shown]

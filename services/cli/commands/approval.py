@@ -18,7 +18,7 @@ app = typer.Typer(no_args_is_help=True, help="Answers once and for all: what an 
 SessionArgument = Annotated[
     str, typer.Argument(metavar="[SESSION]", help="The session. Default: that of this directory.")
 ]
-_COLUMNS = ("ID", "ANSWER", "TOOL", "TITLE")
+_COLUMNS = ("id", "answer", "tool", "title")
 
 
 @app.command("list")

@@ -48,15 +48,19 @@ def demo(
         await _demonstrate(home / "work", state, _teller(options.output))
         return Exit.COMPLETED
 
+    failed = False
     try:
         run(options.output, work)
     except typer.Exit as end:
+        failed = end.exit_code == Exit.FAILED
+        raise
+    finally:
+        # Also when nobody reads on, which ends the program in its own way.
         EmbeddedPostgres(state / "postgres").remove()  # as root it may keep its data elsewhere
-        if end.exit_code == Exit.FAILED:
+        if failed:
             options.output.hint(f"the services' logs are in {state / 'logs'}")
         else:
             shutil.rmtree(home)
-        raise
 
 
 def _on_a_deployment(options: Context, target: str, provider: str) -> NoReturn:

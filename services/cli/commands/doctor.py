@@ -57,7 +57,8 @@ def doctor(
                 told, works = _why(error), False
             healthy &= works
             if options.output.as_json:
-                options.output.document({"check": name, "ok": works, "text": told})
+                state = "absent" if check is _not_running else "well" if works else "unwell"
+                options.output.document({"check": name, "ok": works, "state": state, "text": told})
             elif check is _not_running:
                 options.output.line(f"- {name:<10} {told}")
             else:

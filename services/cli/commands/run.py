@@ -69,6 +69,9 @@ def run(
     session: Annotated[
         str, typer.Option(metavar="SESSION", help="A session to continue. Default: that of this directory.")
     ] = "",
+    new: Annotated[
+        bool, typer.Option("--new", help="In a new session of this directory; the one before stays as it is.")
+    ] = False,
     profile: Annotated[
         str, typer.Option(metavar="PROFILE", help="For a new session: the agent's profile.")
     ] = "",
@@ -101,10 +104,12 @@ def run(
     words = _words(options.output, prompt, prompt_file)
     making = Making("", docker, image, network, cpus, memory, pids, git, archive, setup)
     making.check()
+    if new and session:
+        raise typer.BadParameter("they exclude each other", param_hint="--new and --session")
     wishes = Wishes(agent_of(profile, model, mode, agent_option, mcp, secret), approval, making)
 
     async def work(connection: Connection) -> Exit:
-        session_id = await _session_for(connection, session, wishes)
+        session_id = await _session_for(connection, session, wishes, new=new)
         tree = await asyncio.to_thread(baselines.take, Path.cwd())
         stream = TurnStream(
             connection, session_id, words, _patience(options.output, connection), if_busy.message
@@ -165,7 +170,7 @@ def watch(
     call(options, work)
 
 
-async def _session_for(connection: Connection, named: str, wishes: Wishes) -> str:
+async def _session_for(connection: Connection, named: str, wishes: Wishes, *, new: bool) -> str:
     """The named session, else the directory's. Raises OtherSession when it is not as it is wished."""
     if not named:
         own = await session_of(
@@ -174,6 +179,7 @@ async def _session_for(connection: Connection, named: str, wishes: Wishes) -> st
             agent=wishes.agent,
             approval_policy=wishes.policy,
             making=wishes.making,
+            new=new,
         )
         if wishes.making:
             # A list tells less of a workspace.

@@ -12,6 +12,7 @@ from moorage.runner.v1 import runner_pb2
 from moorage.runner.v1.runner_pb2_grpc import RunnerServiceStub
 
 from services.cli.app import Context, JsonOption, run
+from services.cli.asking import YesOption, confirm
 from services.cli.exits import Exit
 from services.cli.failures import CommandFailed
 from services.cli.operators import OwnerOption, channel_to
@@ -34,6 +35,7 @@ def drain(
             metavar="SECONDS", min=0, help="How long turns may go on. Default: as the runner is set to."
         ),
     ] = None,
+    yes: YesOption = False,
     wait: Annotated[bool, typer.Option(help="Return when nothing is left, not when it has begun.")] = True,
     owner: OwnerOption = "",
     _json: JsonOption = False,
@@ -47,6 +49,7 @@ def drain(
             lease = (await LeaseServiceStub(channel).GetLease(request)).lease
         if not lease.live:
             raise NotRegistered(f"runner {name} is not registered any more")
+        await confirm(options.output, f"have {lease.holder} take no more turns, for good?", yes=yes)
         async with open_channel(lease.endpoint) as channel:
             left = await RunnerServiceStub(channel).Drain(_request(grace, wait=wait))
         if options.output.as_json:

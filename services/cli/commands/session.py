@@ -12,7 +12,8 @@ from moorage.session.v1 import session_pb2
 
 from services.cli import facts
 from services.cli.app import Context, JsonOption, call
-from services.cli.commands import creation, deletion
+from services.cli.asking import YesOption, confirm
+from services.cli.commands import creation, deletion, updating
 from services.cli.connection import Connection
 from services.cli.directory import find_session
 from services.cli.exits import Exit
@@ -29,6 +30,7 @@ _CLOSE_TIMEOUT = 120.0
 app = typer.Typer(no_args_is_help=True, help="Sessions.")
 app.command("create")(creation.create)
 app.command("delete")(deletion.delete)
+app.command("update")(updating.update)
 
 
 @app.command("list")
@@ -88,6 +90,7 @@ def close(
         list[str] | None, typer.Argument(metavar="[SESSION]...", help="Default: that of this directory.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every open session of the project.")] = False,
+    yes: YesOption = False,
     wait: Annotated[bool, typer.Option(help="Wait until it is closed.")] = True,
     _json: JsonOption = False,
 ) -> None:
@@ -98,7 +101,11 @@ def close(
 
     async def work(connection: Connection) -> Exit:
         closed, worst = True, Exit.COMPLETED
-        for session_id in await _to_close(connection, session_ids or [], everything=everything):
+        wanted = await _to_close(connection, session_ids or [], everything=everything)
+        if everything and wanted:
+            count = f"{len(wanted)} open session{'s' * (len(wanted) > 1)}"
+            await confirm(options.output, f"close {count} of project {options.project}?", yes=yes)
+        for session_id in wanted:
             try:
                 closed &= await _close(connection, options.output, session_id, wait=wait)
             except grpc.aio.AioRpcError as error:

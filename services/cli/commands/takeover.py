@@ -13,6 +13,7 @@ from moorage.session.v1 import session_pb2
 from moorage.session.v1.journal_pb2_grpc import JournalServiceStub
 
 from services.cli.app import Context, JsonOption, call
+from services.cli.asking import YesOption, confirm
 from services.cli.connection import Connection
 from services.cli.directory import find_session
 from services.cli.exits import Exit
@@ -45,6 +46,7 @@ def takeover(
     token: Annotated[
         int, typer.Option(min=0, metavar="NUMBER", help="Only from the holder with this token.")
     ] = 0,
+    yes: YesOption = False,
     owner: OwnerOption = "",
     workspace: WorkspaceOption = "",
     journal: JournalOption = "",
@@ -63,6 +65,7 @@ def takeover(
             stub = LeaseServiceStub(leases)
             driver = await _driver(stub, f"projects/{options.project}/sessions/{wanted}", token)
             session = await _session(connection, wanted)
+            await confirm(options.output, _meant(session, driver), yes=yes)
             place = Place(instance, options.project, session.workspace.workspace_id)
             async with taken(stub, driver) as held:
                 # Without certainty that nothing lives the lease is left to end by itself.
@@ -87,6 +90,12 @@ async def _driver(owner: LeaseServiceAsyncStub, resource: str, token: int) -> le
     if token and lease.token != token:
         raise NotTaken(f"{resource} is driven with token {lease.token} by {lease.holder}")
     return lease
+
+
+def _meant(session: session_pb2.Session, driver: lease_pb2.Lease) -> str:
+    turn = session.turn
+    lost = f"; its turn {turn.turn_id} will be LOST" if turn.state in _BEGUN else ""
+    return f"take {session.session_id} from {driver.holder}{lost}?"
 
 
 async def _session(connection: Connection, session_id: str) -> session_pb2.Session:

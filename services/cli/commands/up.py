@@ -11,12 +11,17 @@ import typer
 
 from services.cli.app import Context, JsonOption, run
 from services.cli.exits import Exit
+from services.cli.failures import CommandFailed
 from services.cli.options import DatabaseOption, checked
 from services.cli.output import Output
 from services.cli.stack import PORTS, Stack, StackOptions, run_stack
-from services.cli.state import state_directory
+from services.cli.state import find_running, state_directory
 from services.cli.supervisor import ServiceFailed
 from services.common.addresses import Address
+
+
+class ServedAbove(CommandFailed):
+    """Commands in this directory find the services of a directory above it."""
 
 
 def _check_listen(text: str) -> None:
@@ -43,6 +48,9 @@ def up(
             help="Sessions may have containers of this image; repeatable, the first is the default one.",
         ),
     ] = None,
+    separate: Annotated[
+        bool, typer.Option("--separate", help="Also below a directory that another `moorage up` serves.")
+    ] = False,
     _json: JsonOption = False,
 ) -> None:
     """Start the four services on loopback; agents may work below the current directory."""
@@ -50,6 +58,8 @@ def up(
     root = Path.cwd()
 
     async def serve() -> Exit:
+        if not separate:
+            _refuse_below_another(root)
         tell = (lambda _: None) if options.output.as_json else options.output.line
         addresses, images = _addresses(listen), docker_image or []
         stack = StackOptions(root, state_directory(root), database_url, addresses, images, tell)
@@ -66,6 +76,15 @@ def up(
                 raise
 
     run(options.output, serve)
+
+
+def _refuse_below_another(root: Path) -> None:
+    above = find_running(root.parent)
+    if above is not None and root.parent != root:
+        raise ServedAbove(
+            f"the `moorage up` of {above.root} serves this directory too (process {above.pid})",
+            hint="`moorage run` uses it here; `moorage up --separate` starts services for this directory only",
+        )
 
 
 async def _until_interrupted() -> Exit:

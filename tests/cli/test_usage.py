@@ -1,0 +1,36 @@
+"""Wrong arguments: two lines for people, a document for programs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.programs import Place, error_of
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["session", "get", "--nothing"], "No such option: --nothing"),
+        (["session", "list", "--limit", "many"], "Invalid value for '--limit'"),
+        (["nothing"], "No such command 'nothing'"),
+        (["run"], "a prompt is needed"),
+        (["run", "x", "--new", "--session", "s1"], "they exclude each other"),
+        (["answer"], "Missing argument 'ANSWER'"),
+    ],
+)
+def test_wrong_arguments_are_a_document_for_programs(
+    place: Place, arguments: list[str], message: str
+) -> None:
+    told = place.moorage(*arguments, "--json")
+    assert (told.returncode, told.stdout) == (2, "")
+    assert message in error_of(told.stderr)["message"]
+
+
+def test_help_and_version_are_not_changed_by_it(place: Place) -> None:
+    assert place.moorage("run", "--help", "--json").returncode == 0
+    assert place.moorage("--version").stdout.startswith("moorage ")
+    people = place.moorage("run", "--nothing")
+    assert people.returncode == 2
+    assert "No such option" in people.stderr
