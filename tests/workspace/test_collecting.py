@@ -189,7 +189,9 @@ async def test_a_link_in_the_place_of_an_orphan_leads_nowhere(client: Client, ma
 
 async def test_a_workspace_made_during_a_pass_is_no_garbage(machine: Machine) -> None:
     gate = machine.directory / "go"
-    async with started(machine, MOORAGE_FAILPOINTS=f"workspace.collect.after_survey=pause:{gate}") as service:
+    async with started(
+        machine, MOORAGE_FAILPOINTS=f"workspace.collect.local.after_survey=pause:{gate}"
+    ) as service:
         client = await service.client()
         passing = asyncio.create_task(client.collect())
         await eventually(lambda: gate.with_name("go.reached").exists())

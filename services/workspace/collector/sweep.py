@@ -52,7 +52,7 @@ class Sweep:
             # Nobody uses it here.
             return
         gauges.surveyed(provider.name, found)
-        await failpoint("workspace.collect.after_survey")
+        await failpoint(f"workspace.collect.{provider.name}.after_survey")
         async for garbage in self._orphans(provider, found, dry_run=dry_run):
             yield garbage
         async for garbage in self._ghosts(provider, found, dry_run=dry_run):
