@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from services.common.channels import open_channel
-from tests.deploy.deployment import Deployment, compose_command, missing
+from tests.deploy.deployment import PATIENCE, Deployment, compose_command, missing
 from tests.runner.talks import Talks
 
 
@@ -21,7 +21,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     deployment = Deployment(name, tmp_path_factory.mktemp("deployment"), tuple(compose_command() or ()))
     deployment.prepare()
     try:
-        deployment.compose("up", "--detach", "--wait")
+        deployment.compose("up", "--detach", "--wait", within=2 * PATIENCE)
         yield deployment
     except BaseException:
         print(deployment.compose("logs", "--no-color", "--tail", "200"))

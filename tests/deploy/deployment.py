@@ -22,8 +22,12 @@ IMAGES: Final = ("moorage:latest", "moorage-test:postgres")
 UID: Final = 10001
 # Longer than anything here takes on a busy machine.
 PATIENCE: Final = 120.0
-# Who was killed is missed sooner than by default.
-SETTINGS: Final = "MOORAGE_RUNNER_LEASE_TTL=8\nMOORAGE_WORKSPACE_LEASE_TTL=6\n"
+# Who was killed is missed sooner than by default; who is stopped may take its time.
+SETTINGS: Final = """\
+MOORAGE_RUNNER_LEASE_TTL=8
+MOORAGE_WORKSPACE_LEASE_TTL=6
+MOORAGE_RUNNER_DRAIN_TIMEOUT=60
+"""
 
 
 def compose_command() -> list[str] | None:
