@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from services.common.errors import InvalidArgument
 from tests.workspace.instances import Client, Machine, running
 from tests.workspace.sources.servers import Repository, Site, git
 from tests.workspace.sources.wishes import of_git, ready, refused
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git on this machine")
 
 CODE = "/git/code/.git"
 
