@@ -80,7 +80,7 @@ def create(wanted: Wanted, client: docker.DockerClient) -> str:
         raise Refused(f"the engine has no image {wanted.spec.image}: {error.explanation}") from error
     except APIError as error:
         if error.status_code == _CONFLICT:
-            return _adopt(wanted.labels, client)
+            return adopt(wanted.labels, client)
         raise
     return str(made["Id"])
 
@@ -108,7 +108,8 @@ def _bounds(wanted: Wanted, api: Any) -> Any:
     )
 
 
-def _adopt(labels: Labels, client: docker.DockerClient) -> str:
+def adopt(labels: Labels, client: docker.DockerClient) -> str:
+    """What has the name of one that is to be made, if it has its labels as well. Refused, PassedBy."""
     found = inspect(labels.name, client)
     if found is None or found.is_leaving:
         raise PassedBy(f"the engine keeps the name {labels.name} of a container that is gone or going")
