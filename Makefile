@@ -90,10 +90,10 @@ setup: ## make .venv hold what requirements.lock names; PYTHON=… chooses the i
 FAULTY := $(patsubst %,tests/system/test_%.py,ownership takeover operations crashes durability database_away)
 
 .PHONY: faults
-faults: setup ## run races (300 rounds) and faults of processes (FAULTS=10 each, from FAULT_SEED) for long
+faults: setup ## run races (300 rounds), faults of processes (FAULTS=10 each) and of 100 containers, from FAULT_SEED, for long
 	@seed=$${FAULT_SEED:-$$(date +%s)}; echo "FAULT_SEED=$$seed"; FAULT_SEED=$$seed FAULTS=$${FAULTS:-10} \
-	RACES=$${RACES:-300} CUTS=200 RACE_ROUNDS=20 \
-	$(BIN)/pytest -n 0 -rP tests/races $(FAULTY) $(ARGS)
+	RACES=$${RACES:-300} CUTS=200 RACE_ROUNDS=20 CREATIONS=$${CREATIONS:-100} \
+	$(BIN)/pytest -n 0 -rP tests/races tests/faults $(FAULTY) $(ARGS)
 
 .PHONY: bench
 bench: setup ## measure what things cost, against references; NAME=lease for one, ARGS="--json -" for programs
