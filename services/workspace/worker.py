@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -50,6 +51,7 @@ class Retries:
 class _Task:
     """What is done about a workspace in that state."""
 
+    provider: str
     state: WorkspaceState
     task: asyncio.Task[None]
 
@@ -98,21 +100,27 @@ class Worker:
         for key in await self._work.fail_overdue():
             self._end(key)
             self._changes.notify()
-        free = {state: most - self._at_work(state) for state, most in _AT_ONCE.items()}
-        for state, count in free.items():
-            for workspace in await self._work.take_due(state, count, _UNHEARD) if count else ():
+        free = self._free()
+        for (provider, state), count in free.items():
+            for workspace in await self._work.take_due(provider, state, count, _UNHEARD) if count else ():
                 await self._begin(group, workspace)
         await self._wait(await self._work.next_due() if all(free.values()) else _LONGEST_LOOK)
 
-    def _at_work(self, state: WorkspaceState) -> int:
-        return sum(each.state is state for each in self._busy.values())
+    def _free(self) -> dict[tuple[str, WorkspaceState], int]:
+        """How many more may be worked on: a provider that hangs holds up no other's workspaces."""
+        at_work = Counter((each.provider, each.state) for each in self._busy.values())
+        return {
+            (provider.name, state): most - at_work[provider.name, state]
+            for provider in self._registry.by_name()
+            for state, most in _AT_ONCE.items()
+        }
 
     async def _begin(self, group: asyncio.TaskGroup, workspace: Workspace) -> None:
         key = workspace.project, workspace.workspace_id
         busy = self._busy.get(key)
         if busy is None:
             task = group.create_task(self._do(workspace))
-            self._busy[key] = _Task(workspace.state, task)
+            self._busy[key] = _Task(workspace.provider, workspace.state, task)
             task.add_done_callback(partial(self._done, key))
         elif busy.state is not workspace.state:
             # What is to be removed need not be made ready before.

@@ -90,14 +90,14 @@ async def test_a_wish_to_delete_wins_over_being_made(store: WorkspaceStore) -> N
 
 async def test_due_work_is_taken_once(store: WorkspaceStore, work: WorkStore) -> None:
     hour = timedelta(hours=1)
-    taken = await asyncio.gather(*(work.take_due(PROVISIONING, 10, hour) for _ in range(5)))
+    taken = await asyncio.gather(*(work.take_due("local", PROVISIONING, 10, hour) for _ in range(5)))
     assert sorted(map(len, taken)) == [0, 0, 0, 0, 1]
     due = await work.next_due()
     assert due is not None
     assert 0 < due <= 60, "at its deadline"
     # A successor begins anew, at once.
     await work.take_over("host:2", 6)
-    (again,) = await work.take_due(PROVISIONING, 10, hour)
+    (again,) = await work.take_due("local", PROVISIONING, 10, hour)
     assert (again.attempts, again.endpoint) == (2, "host:2")
 
 
@@ -109,7 +109,7 @@ async def test_a_former_holder_changes_no_endpoint(store: WorkspaceStore, work: 
 async def test_work_of_others_is_not_taken(store: WorkspaceStore, database: Database) -> None:
     other = WorkStore(database, "two")
     await other.take_over("host:3", 1)
-    assert await other.take_due(PROVISIONING, 10, timedelta(hours=1)) == []
+    assert await other.take_due("local", PROVISIONING, 10, timedelta(hours=1)) == []
     assert await other.next_due() is None
 
 
@@ -124,3 +124,12 @@ async def _somebody_waits(database: Database) -> bool:
             "AND datname = current_database()"
         )
     return waiting > 0
+
+
+async def test_what_is_made_anew_has_the_next_generation(store: WorkspaceStore, work: WorkStore) -> None:
+    found = await store.get("default", "w1")
+    assert found.generation == 1
+    await work.put_off(found, timedelta(), "in the way", anew=True)
+    assert (await store.get("default", "w1")).generation == 2
+    await work.put_off(found, timedelta(), "once more")
+    assert (await store.get("default", "w1")).generation == 2

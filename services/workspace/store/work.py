@@ -56,7 +56,9 @@ class WorkStore:
             )
         return [(row["project"], row["workspace_id"]) for row in rows]
 
-    async def take_due(self, state: WorkspaceState, limit: int, again_in: timedelta) -> list[Workspace]:
+    async def take_due(
+        self, provider: str, state: WorkspaceState, limit: int, again_in: timedelta
+    ) -> list[Workspace]:
         """Begin what is due in that state; it is due again in `again_in` should nothing be heard of it."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(
@@ -68,7 +70,7 @@ class WorkStore:
                   AND (workspace.project, workspace.workspace_id) IN (
                       SELECT project, workspace_id FROM workspace.workspaces
                       WHERE instance_id = $1 AND state = $4 AND state IN ('PROVISIONING', 'DELETING')
-                        AND due_at <= clock_timestamp()
+                        AND provider = $5 AND due_at <= clock_timestamp()
                       ORDER BY due_at LIMIT $2
                       FOR NO KEY UPDATE SKIP LOCKED
                   )
@@ -78,6 +80,7 @@ class WorkStore:
                 limit,
                 again_in,
                 state,
+                provider,
             )
         return [workspace_of(row) for row in rows]
 

@@ -163,10 +163,15 @@ async def test_calls_in_line_at_a_paused_engine_hold_up_nobody_else(
         grant, other = await holder.acquire(), await holder.acquire("s2")
         engine.pause()
         hanging = [asyncio.create_task(client.exec(grant, "true").refusal()) for _ in range(20)]
+        for number in range(10):
+            await client.provision(f"made-{number}", provision=DOCKER)
+        assert (await client.make("w3", session_id="s3")).state == READY
+        await client.delete("w3")
+        assert (await client.settled("w3")).state == DELETED
         local = client.exec(other, "echo", "local", workspace_id="w2")
         assert (await local.run()).stdout == b"local\n"
         assert await Files(client, grant).write("file", b"x") == 1
-        assert len((await client.list_page()).workspaces) == 2
+        assert len((await client.list_page()).workspaces) == 12
         assert not any(each.done() for each in hanging)
         engine.resume()
         for each in hanging:
