@@ -26,7 +26,12 @@ TEMPLATE = "moorage_template"
 SERVICES = Path(__file__).parents[1] / "services"
 MOST_WORKERS = 8
 # By how long their files run; the rest is short.
-LONGEST_FIRST = {name: place for place, name in enumerate(("system", "stop_table", "races", "cli", "runner"))}
+LONGEST_FIRST = {
+    name: place
+    for place, name in enumerate(
+        ("deploy", "faults", "system", "docker", "exec", "stop_table", "races", "cli", "runner")
+    )
+}
 
 
 def pytest_configure() -> None:
