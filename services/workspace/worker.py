@@ -18,7 +18,7 @@ from services.common.loops import forever
 from services.workspace.changes import Changes
 from services.workspace.exec.execs import Execs
 from services.workspace.instance import Instance
-from services.workspace.providers.registry import PassedBy, Refused, Registry
+from services.workspace.providers.registry import PassedBy, Refused, Registry, Unusable
 from services.workspace.sources.filling import Filling
 from services.workspace.sources.setup import SettingUp
 from services.workspace.store.work import WorkStore
@@ -28,6 +28,8 @@ from services.workspace.workspaces import Origin, Workspace, WorkspaceState, not
 # Making may take its time, with sources and set-up commands; removing does not wait for it.
 _AT_ONCE: Final = {WorkspaceState.PROVISIONING: 8, WorkspaceState.DELETING: 4}
 _LONGEST_LOOK: Final = 5.0
+# What is no mistake of ours needs no stack to be understood, and formatting one takes its time.
+_EXPECTED: Final = (MoorageError, OSError, Unusable, PassedBy)
 _UNHEARD: Final = timedelta(seconds=15)
 _BUSY: Final = timedelta(milliseconds=250)
 _LONGEST_REASON: Final = 500
@@ -197,7 +199,7 @@ class Worker:
                 workspace=workspace.workspace_id,
                 state=workspace.state,
                 error=reason,
-                exc_info=None if isinstance(error, MoorageError | OSError) else error,
+                exc_info=None if isinstance(error, _EXPECTED) else error,
             )
         delay = self._retries.delay(workspace.attempts)
         await self._work.put_off(workspace, delay, reason, anew=isinstance(error, PassedBy))
