@@ -17,6 +17,8 @@ import typer
 from grpc_health.v1 import health_pb2
 from moorage.owner.v1 import lease_pb2
 from moorage.owner.v1.lease_pb2_grpc import LeaseServiceStub
+from moorage.workspace.v1 import workspace_pb2
+from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceStub
 
 from services.cli.app import Context, JsonOption, run
 from services.cli.exits import Exit
@@ -86,6 +88,7 @@ def _checks(directory: Path, address: str) -> dict[str, Check]:
     for service in ("owner", "workspace", "session", "runner"):
         checks[service] = lambda service=service: _serves(getattr(running, service))  # type: ignore[misc]
     checks["agents"] = lambda: _agents(running)
+    checks["docker"] = lambda: _docker(running)
     return checks
 
 
@@ -139,6 +142,19 @@ async def _agents(running: Running) -> str:
     if not profiles:
         raise Unwell("no live runner offers an agent profile")
     return f"profiles {', '.join(profiles)} on {len(answer.leases)} runner(s)"
+
+
+async def _docker(running: Running) -> str:
+    """Whether containers can be made, if they shall be."""
+    async with open_channel(running.workspace) as channel:
+        request = workspace_pb2.ListProvidersRequest()
+        answer = await WorkspaceServiceStub(channel).ListProviders(request, timeout=_TIMEOUT)
+    docker = next(provider for provider in answer.providers if provider.name == "docker")
+    if not docker.enabled:
+        return f"makes no containers: {docker.unavailable_cause}"
+    if docker.unavailable_cause:
+        raise Unwell(docker.unavailable_cause)
+    return f"makes containers of {', '.join(docker.images)}"
 
 
 async def _agent(profile: str) -> str:
