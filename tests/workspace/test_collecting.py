@@ -126,7 +126,7 @@ async def test_what_is_not_ours_is_not_touched(client: Client, machine: Machine)
         "theirs": {**label, "workspace_id": "theirs", "instance_id": "another"},
         "elsewhere": {**label, "workspace_id": "elsewhere", "deployment": "another"},
         "misnamed": {**label, "workspace_id": "w9"},
-        "contained": {**label, "workspace_id": "contained", "provider": "docker"},
+        "contained": {**label, "workspace_id": "contained", "provider": "moon"},
     }
     for name, content in strangers.items():
         (made.parent / name).mkdir()
