@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import shutil
 from dataclasses import replace
@@ -15,7 +16,7 @@ from services.common.errors import MoorageError
 from tests.conditions import eventually
 from tests.databases import execute
 from tests.workspace.garbage import told
-from tests.workspace.instances import Client, Holder, Machine, running
+from tests.workspace.instances import Client, Holder, Machine, running, running_owner
 from tests.workspace.processes import is_alive
 from tests.workspace.real import started
 
@@ -231,6 +232,20 @@ async def test_an_instance_without_its_lease_collects_nothing(client: Client, ma
             await Client.at(endpoint).collect()
     assert caught.value.reason_name == "DEPENDENCY_UNAVAILABLE"
     assert root.exists()
+
+
+async def test_it_goes_on_while_owner_is_away(database_url: str, tmp_path: Path) -> None:
+    """As long as the lease lasts: afterwards another start may hold it."""
+    async with contextlib.AsyncExitStack() as owner:
+        address = await owner.enter_async_context(running_owner(database_url))
+        machine = Machine(database_url, address, tmp_path)
+        machine.root.mkdir()
+        async with running(machine) as (client, _):
+            root = Path((await client.make()).root)
+            await _becomes(machine, "FAILED")
+            await owner.aclose()
+            assert told(await client.collect()) == [("orphan", "w1", True)]
+            assert not root.exists()
 
 
 async def test_only_what_was_asked_for_is_looked_at(client: Client, machine: Machine) -> None:
