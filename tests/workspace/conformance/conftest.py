@@ -22,7 +22,7 @@ def container() -> Iterator[Container]:
     container = Container.make(engine)
     yield container
     container.remove()
-    engine.client.close()
+    engine.close()
 
 
 @pytest.fixture(params=["local", "docker"])

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import docker
 
+from services.workspace.docker import engine
 from services.workspace.docker.exec.helper import HELPER_PATH, helper_archive
 from services.workspace.docker.exec.helpers import Helpers
 from services.workspace.exec.forkserver import ForkServer
@@ -124,14 +125,19 @@ class LocalPlace:
 
 
 class Engine:
-    """A real engine, called in threads."""
+    """A real engine, called as the provider does, and past it by `api`, which blocks."""
 
-    def __init__(self, address: str, timeout: int = 60) -> None:
-        self.client = docker.DockerClient(address, timeout=timeout)
-        self.api: Any = self.client.api
+    def __init__(self, address: str, timeout: float = 60.0) -> None:
+        self._engine = engine.Engine(address, threads=8, timeout=timeout)
+        self._client = docker.DockerClient(address, timeout=60)
+        self.api: Any = self._client.api
 
     async def call(self, work: Callable[[docker.DockerClient], T]) -> T:
-        return await asyncio.to_thread(work, self.client)
+        return await self._engine.call(work)
+
+    def close(self) -> None:
+        self._engine.close()
+        self._client.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +200,12 @@ class DockerPlace:
 
 
 @contextlib.asynccontextmanager
-async def container_on(address: str, **limits: Any) -> AsyncIterator[Container]:
+async def container_on(address: str, timeout: float = 60.0, **limits: Any) -> AsyncIterator[Container]:
     """A container of an engine, removed in the end."""
-    engine = Engine(address)
-    container = await asyncio.to_thread(Container.make, engine, **limits)
+    called = Engine(address, timeout)
+    container = await asyncio.to_thread(Container.make, called, **limits)
     try:
         yield container
     finally:
         await asyncio.to_thread(container.remove)
-        engine.client.close()
+        called.close()

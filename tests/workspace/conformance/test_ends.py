@@ -132,8 +132,9 @@ async def test_a_process_that_exits_while_it_is_killed_tells_one_end(place: Plac
 
 async def test_a_signal_reaches_the_whole_group(place: Place) -> None:
     script = (
+        'trap "wait; echo parent; exit 5" USR1; '
         '(trap "echo child; exit" USR1; echo ready; while :; do sleep 0.01; done) & '
-        'trap "wait; echo parent; exit 5" USR1; while :; do sleep 0.01; done'
+        "while :; do sleep 0.01; done"
     )
     process = await start(place, "sh", "-c", script)
     assert await read_until(process.streams.stdout, b"ready\n")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from services.workspace.docker.exec.helpers import Engine
 
 _PAUSE: Final = 0.25
+# What engines tell of a process that SIGKILL ended.
+_KILLED: Final = 128 + SIGKILL
 # After the time that a helper was told it kills its command; one that was stopped is killed
 # by the container's first process, which looks each second at who is late by one.
 _GRACE: Final = 3.0
@@ -61,7 +63,8 @@ def _place_of(client: docker.DockerClient, container_id: str) -> Outcome | None:
         api.unpause(container_id)
     if state["Running"]:
         return None
-    if state["OOMKilled"]:
+    # The first of these also stays when it was another process, and the container went on.
+    if state["OOMKilled"] and state["ExitCode"] == _KILLED:
         return Outcome(None, SIGKILL, killed=False, out_of_memory=True)
     raise PlaceLost(f"its container has ended: {state['Error'] or state['Status']}")
 

@@ -150,6 +150,18 @@ async def test_a_container_that_ended_is_told_as_that(
     assert with_argument(tag) == []
 
 
+async def test_a_container_that_was_killed_for_want_of_memory_says_so(
+    place: DockerPlace, container: Container, tag: str
+) -> None:
+    # What an engine says of one whose first process the kernel has killed: that cannot be had otherwise.
+    process = await start(place, "sh", "-c", f"tail /dev/zero; sleep {tag}")
+    await appears(tag)
+    await asyncio.to_thread(container.engine.api.kill, container.container_id)
+    with pytest.raises(ProcessLost):
+        await process.ended
+    assert await process.kill_left("") == Outcome(None, signal.SIGKILL, killed=False, out_of_memory=True)
+
+
 async def test_what_an_earlier_start_left_is_dead_before_anything_new_runs(
     place: DockerPlace, container: Container, tag: str
 ) -> None:
@@ -216,8 +228,7 @@ async def test_a_paused_engine_cannot_keep_a_command_alive(engine: PrivateEngine
 
 
 async def test_a_kill_that_no_engine_passes_on_is_known_to_be_done(engine: PrivateEngine, tag: str) -> None:
-    async with container_on(engine.address) as container:
-        container.engine.client.api.timeout = 1
+    async with container_on(engine.address, timeout=1.0) as container:
         place = DockerPlace(container)
         place.seconds = 3.0
         process = await family(place, tag)
