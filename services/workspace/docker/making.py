@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -89,7 +90,7 @@ class Maker:
     async def remove(self, workspace: Workspace, deployment: str, give_up: Callable[[], bool]) -> None:
         """First the container, of every generation; the directory when that is confirmed (W3)."""
         await failpoint("workspace.docker.before_remove")
-        self._until_answered(workspace)
+        self._until_answered(workspace.project, workspace.workspace_id)
         await self._remove_containers(self._selecting(workspace, deployment))
         await failpoint("workspace.docker.after_remove")
         if not isinstance(spec_of(workspace).source, Directory):
@@ -113,11 +114,17 @@ class Maker:
         if found.thing is Thing.CONTAINER:
             return await self._discard_container(found.resource)
         project, workspace_id = found.key
+        self._until_answered(project, workspace_id)
         filters = selecting(deployment, instance_id, project=project, workspace=workspace_id)
         if await self._engine.call(partial(containers.select, filters)):
             raise Unasked(f"a container may use {found.resource}")
         label = provisioned.Owner(deployment, instance_id, NAME).label(project, workspace_id)
-        return await asyncio.to_thread(provisioned.remove, found.resource, label, lambda: False)
+        given_up = threading.Event()
+        try:
+            return await asyncio.to_thread(provisioned.remove, found.resource, label, given_up.is_set)
+        finally:
+            # The thread of a call that was cancelled would go on.
+            given_up.set()
 
     def _prepare(self, workspace: Workspace, spec: Spec, deployment: str) -> User:
         if isinstance(spec.source, Directory):
@@ -133,14 +140,22 @@ class Maker:
         """What is asked for goes on when nobody waits for it, so it is remembered until it is answered."""
         creation = self._engine.begin(partial(containers.create, wanted))
         key = wanted.labels.project, wanted.labels.workspace
-        self._creations.setdefault(key, []).append(creation)
-        return await self._engine.answer(creation)
+        self._creations[key] = [*self._unanswered(*key), creation]
+        try:
+            return await self._engine.answer(creation)
+        finally:
+            self._unanswered(*key)
 
-    def _until_answered(self, workspace: Workspace) -> None:
-        key = workspace.project, workspace.workspace_id
-        if left := [each for each in self._creations.pop(key, ()) if not each.done()]:
-            self._creations[key] = left
+    def _until_answered(self, project: str, workspace_id: str) -> None:
+        if self._unanswered(project, workspace_id):
             raise Unasked("the engine has not yet said what became of its creation")
+
+    def _unanswered(self, project: str, workspace_id: str) -> list[Future[str]]:
+        """The creations of a workspace of which it is not known yet; the others are forgotten."""
+        left = [each for each in self._creations.pop((project, workspace_id), ()) if not each.done()]
+        if left:
+            self._creations[project, workspace_id] = left
+        return left
 
     async def _roll_back(self, container_id: str, first: Exception) -> None:
         """The first error is what is told, whatever becomes of this; the next try adopts what is left."""

@@ -198,6 +198,8 @@ class DockerProvider:
 
     async def _running(self, workspace: Workspace) -> Container:
         """Its container; started again when the engine or the machine was. Vanished, Unusable, Unasked."""
+        if not self._deployment:
+            raise Unasked("this instance does not serve yet")
         labels = Labels.of(workspace, self._deployment)
         with contextlib.ExitStack() as held:
             self._pin(workspace, held)
