@@ -149,4 +149,5 @@ async def test_without_a_wish_the_instance_decides_about_the_network_and_an_agen
     assert (refusal.value.metadata["profile"], refusal.value.metadata["network"]) == ("coder", "NONE")
     await empty()
     # The demo agent needs none.
-    assert (await client.create(provision=DOCKER)).workspace.network == provision_pb2.NETWORK_POLICY_NONE
+    made = await client.create(provision=DOCKER, wait_ready=True)
+    assert (made.workspace.state, made.workspace.network) == ("READY", provision_pb2.NETWORK_POLICY_NONE)
