@@ -11,6 +11,7 @@ from services.cli.scene import Scene, Tool, lasting, tokens
 from services.cli.transcript import ENDED, Transcript, indented, shown_by
 
 _BEGINS = ("user_message", "turn_started")
+_RUNS = "⚙"
 _GOES_ON = ("tool_update", "plan", "usage")
 
 
@@ -41,6 +42,13 @@ class LiveTranscript(Transcript):
         if self._scene.words:
             self._line(self._scene.words, self._scene.style)
         self._scene.words, self._open_message = "", ""
+
+    def leave(self) -> None:
+        """Print also what has not ended."""
+        self.close()
+        for tool in self._scene.tools.values():
+            self._tool_ended(tool, _RUNS)
+        self._scene.clear()
 
     def _piece(self, kind: str, message_id: str, text: str, style: str) -> None:
         message = f"{kind} {message_id}"
@@ -81,9 +89,9 @@ class LiveTranscript(Transcript):
             self._tool_ended(tool, mark)
 
     def _tool_ended(self, tool: Tool, mark: str) -> None:
-        took = self._now - tool.began
+        took = 0 if mark == _RUNS else self._now - tool.began
         told = f"{mark} {tool.title}"
-        self._line(f"{told} · {lasting(took)}" if took >= 1 else told, "yellow" if mark == "✓" else "red")
+        self._line(f"{told} · {lasting(took)}" if took >= 1 else told, "red" if mark == "✗" else "yellow")
         if tool.shown:
             self._line(indented(tool.shown), "yellow")
 

@@ -66,10 +66,9 @@ class Transcript:
             self._output.line("")
         self._open_message = ""
 
-    @property
-    def between_lines(self) -> bool:
-        """Whether what was printed last ended its line."""
-        return not self._open_message or self._shown.endswith("\n")
+    def leave(self) -> None:
+        """Show no more, though the turn may go on."""
+        self.close()
 
     def _piece(self, kind: str, message_id: str, text: str, style: str) -> None:
         message = f"{kind} {message_id}"

@@ -16,6 +16,7 @@ import pytest
 
 from services.cli.forms import Misfit, properties_of, values_of
 from tests.cli.programs import Place
+from tests.cli.screens import on_terminal
 from tests.cli.test_orders import ENDLESS, read_until, terminal
 
 pytestmark = pytest.mark.timeout(120)
@@ -59,16 +60,16 @@ def test_texts_become_the_values_that_a_form_asks_for() -> None:
 
 
 def test_a_form_is_filled_in_on_the_terminal(here: Place) -> None:
-    with terminal(here, "run", "fill in name, port") as (process, screen):
-        read_until(screen, "answer (number, y or n): ")
-        os.write(screen, b"y\n")
-        read_until(screen, "Name: ")
-        os.write(screen, b"Ann\n")
-        read_until(screen, "Port (may be empty): ")
-        os.write(screen, b"Brest\n")
-        shown = read_until(screen, "COMPLETED")
-        assert process.wait() == 0
-    assert "name: Ann\r\nport: Brest" in shown
+    with on_terminal(here, "run", "fill in name, port") as terminal:
+        terminal.until("answer (number, y or n): ")
+        terminal.type(b"y\n")
+        terminal.until("Name: ")
+        terminal.type(b"Ann\n")
+        terminal.until("Port (may be empty): ")
+        terminal.type(b"Brest\n")
+        shown = terminal.ended()
+        assert terminal.process.wait() == 0
+    assert shown[shown.index("name: Ann") + 1] == "port: Brest"
 
 
 def test_ctrl_d_in_a_form_submits_nothing(here: Place) -> None:

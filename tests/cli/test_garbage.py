@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,18 @@ from moorage.common.v1 import provision_pb2
 from moorage.workspace.v1 import workspace_pb2
 from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceStub
 
-from tests.cli.programs import Place
+from tests.cli.programs import Place, up
 
 pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def moored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A new `moorage up`: it has just looked for garbage, and looks again after a minute."""
+    place = Place.below(tmp_path_factory.mktemp("collected"))
+    with up(place):
+        yield place
+    place.clean()
 
 
 def _lost(place: Place, workspace_id: str) -> Path:

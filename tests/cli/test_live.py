@@ -39,6 +39,10 @@ class Shown:
             self._transcript.show(record)
         return self._file.getvalue().splitlines()
 
+    def leave(self) -> None:
+        """Look on no more."""
+        self._transcript.leave()
+
     def rows(self, now: int, width: int = 60) -> list[str]:
         """What is drawn below."""
         return [row.plain for row in self.scene.rows(width, 24, now)]
@@ -96,6 +100,14 @@ def test_what_did_not_end_is_printed_at_the_end() -> None:
         "— COMPLETED (AGENT_ENDED) · 1 min 01 s · 1,234 tokens",
     ]
     assert shown.rows(70) == []
+
+
+def test_whoever_leaves_sees_what_had_not_ended() -> None:
+    shown = Shown()
+    shown.after(1, STARTED, 'tool_call { tool_call_id: "1" title: "Build" }', said("and"))
+    shown.leave()
+    assert shown.after(1) == ["and", "⚙ Build"]
+    assert shown.rows(2) == []
 
 
 def test_a_plan_is_printed_once_it_is_carried_out() -> None:

@@ -112,7 +112,8 @@ def test_after_a_stop_the_queue_is_held_until_the_next_turn(here: Place) -> None
     )
     assert first.ended()[0] == 3
     held = here.moorage("session", "get").stdout
-    assert f"queue      {turn['turnId']} (held until the next turn has run)" in held
+    assert f"queue      {turn['turnId']}: held, the turn before did not complete; " in held
+    assert f"`moorage stop {turn['sessionId']} --turn {turn['turnId']}` withdraws it" in held
     assert here.moorage("run", "say now").returncode == 0
     assert waiting.ended()[0] == 0
 

@@ -164,7 +164,7 @@ def watch(
                 async for record in records:
                     show(record)
         finally:
-            transcript.close()
+            transcript.leave()
         return Exit.COMPLETED
 
     call(options, work)
@@ -222,7 +222,7 @@ async def _follow(
                 view.heard(held=bool(asker and asker.asking))
                 state = event.ended.state
     finally:
-        transcript.close()
+        transcript.leave()
         if asker is not None:
             await asker.close()
     return state
