@@ -6,6 +6,7 @@ import io
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import docker
@@ -136,13 +137,20 @@ def inspect(name: str, client: docker.DockerClient) -> Container | None:
     )
 
 
-def equip(container_id: str, user: User, client: docker.DockerClient) -> None:
-    """Give it the helper, and a home directory; it need not run."""
+def architecture(client: docker.DockerClient) -> str:
+    """The kind of machine that containers run on, as the engine calls it."""
+    return str(client.version()["Arch"])
+
+
+def equip(container_id: str, archive: bytes, client: docker.DockerClient) -> None:
+    """Put an archive of `equipment` into it; it need not run."""
     api: Any = client.api
-    api.put_archive(container_id, "/", _archive(client.version()["Arch"], user))
+    api.put_archive(container_id, "/", archive)
 
 
-def _archive(architecture: str, user: User) -> bytes:
+@cache
+def equipment(architecture: str, user: User) -> bytes:
+    """What each container gets: the helper, and a home directory."""
     archive = io.BytesIO(helper_archive(architecture))
     with tarfile.open(fileobj=archive, mode="a") as tar:
         home = tarfile.TarInfo(HOME.lstrip("/"))

@@ -61,6 +61,7 @@ class Maker:
         """Nothing is asked of the engine yet."""
         self._engine = engine
         self._ground = ground
+        self._architecture = ""
         self._creations: dict[tuple[str, str], list[Future[str]]] = {}
 
     async def make(self, workspace: Workspace, deployment: str) -> None:
@@ -81,7 +82,10 @@ class Maker:
 
     async def start(self, container_id: str, user: User) -> None:
         """Also one that ran before; it has what it needs to be executed in when this returns."""
-        await self._engine.call(partial(containers.equip, container_id, user))
+        if not self._architecture:
+            self._architecture = await self._engine.call(containers.architecture)
+        archive = containers.equipment(self._architecture, user)
+        await self._engine.call(partial(containers.equip, container_id, archive))
         await failpoint("workspace.docker.after_helper")
         await failpoint("workspace.docker.before_start")
         await self._engine.call(partial(containers.start, container_id))
