@@ -61,8 +61,9 @@ async def test_only_what_nobody_can_need_is_removed(ground: Wharf) -> None:
 async def test_a_container_that_somebody_removed_is_noticed_and_its_directory_kept(ground: Wharf) -> None:
     await ground.make("w1")
     [container] = await ground.containers()
+    await ground.put("stale", (await ground.labels("w1", generation=0)).to_engine())
     await asyncio.to_thread(ground.remove, container)
-    assert told(await ground.client.collect()) == [("ghost", "w1", True)]
+    assert told(await ground.client.collect()) == [("orphan", "w1", True), ("ghost", "w1", True)]
     assert (await ground.row("w1"))["state"] == "LOST"
     assert ground.entries() == {"w1", "w1.json"}
 

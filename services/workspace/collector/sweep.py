@@ -19,7 +19,7 @@ from services.workspace.collector.gauges import Gauges
 from services.workspace.exec.execs import Execs
 from services.workspace.instance import Instance
 from services.workspace.providers.found import Found, Thing
-from services.workspace.providers.registry import Provider, Unasked, Unusable, Vanished
+from services.workspace.providers.registry import Provider, Unasked, Vanished
 from services.workspace.store.collecting import CollectingStore
 from services.workspace.store.workspaces import WorkspaceStore
 from services.workspace.workspaces import Workspace, WorkspaceState, not_ready
@@ -65,6 +65,10 @@ class Sweep:
                 return await provider.survey(deployment, self.instance.instance_id)
         except TimeoutError:
             raise Unasked("it did not answer in time") from None
+        except Unasked:
+            raise
+        except Exception as error:  # an answer that is none says nothing either
+            raise Unasked(f"{type(error).__name__}: {error}") from error
 
     async def _orphans(
         self, provider: Provider, found: Sequence[Found], *, dry_run: bool
@@ -89,7 +93,7 @@ class Sweep:
         try:
             deployment, instance_id = self.instance.marker.deployment, self.instance.instance_id
             was_there = await provider.discard(found, deployment, instance_id)
-        except (Unasked, OSError) as error:
+        except Exception as error:  # noqa: BLE001 (the next one may go)
             _log.warning("an orphan is still there", resource=found.resource, error=str(error))
             return garbage
         return replace(garbage, done=True) if was_there else None
@@ -97,9 +101,10 @@ class Sweep:
     async def _ghosts(
         self, provider: Provider, found: Sequence[Found], *, dry_run: bool
     ) -> AsyncGenerator[Garbage, None]:
-        usable = {each.key for each in found if each.usable}
+        usable = {(*each.key, each.generation) for each in found if each.usable}
         for workspace in await self.collecting.made(provider.name):
-            if (workspace.project, workspace.workspace_id) in usable:
+            key = workspace.project, workspace.workspace_id
+            if (*key, None) in usable or (*key, workspace.generation) in usable:
                 continue
             if cause := await _cause_of_loss(provider, workspace):
                 garbage = _garbage(GarbageKind.GHOST, provider, workspace, workspace.root, cause)
@@ -126,8 +131,7 @@ async def _cause_of_loss(provider: Provider, workspace: Workspace) -> str:
         await provider.check(workspace)
     except Vanished as error:
         return str(error)
-    except Unusable as error:
-        # Nothing is known, so nothing is concluded.
+    except Exception as error:  # noqa: BLE001 (nothing is known, so nothing is concluded)
         _log.info("a workspace cannot be looked at", workspace=workspace.workspace_id, cause=str(error))
     return ""
 
