@@ -132,6 +132,10 @@ class WorkspaceNotReady(FailedPrecondition):
     reason = ErrorReason.ERROR_REASON_WORKSPACE_NOT_READY
 
 
+class WorkspaceStopped(WorkspaceNotReady):
+    """what ran in workspace {workspace_id} ended, as {state_reason}"""
+
+
 class WrongInstance(FailedPrecondition):
     """workspace {workspace_id} is carried by instance {instance_id} at {endpoint}"""
 

@@ -11,7 +11,7 @@ from services.common.clock import Clock
 from services.common.errors import Cancelled
 from services.workspace.exec.execs import Exec, Execs, SessionKey
 from services.workspace.exec.output import Channel, copy_output
-from services.workspace.exec.process import Outcome, Process, WriteEnd
+from services.workspace.exec.process import Outcome, Process, StartFailed, WriteEnd
 from services.workspace.exec.timeout import Timeout
 from services.workspace.instance import Instance
 from services.workspace.workspaces import Workspace
@@ -35,10 +35,14 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How it ended; without an outcome nobody knows. `timed_out`: it was killed as it lasted too long."""
+    """How it ended; without an outcome nobody knows. `timed_out`: it was killed as it lasted too long.
+
+    What was killed although nothing here wanted that is not known either: where nobody could be
+    heard, as with an engine that hangs, it ends with the time that the instance had then.
+    """
 
     outcome: Outcome | None
-    timed_out: bool
+    timed_out: bool = False
 
 
 class Commands:
@@ -53,7 +57,7 @@ class Commands:
     async def run(self, workspace: Workspace, spawn: Spawn, command: Command, take: Take) -> Ended:
         """Run it; when this returns or raises, all its processes are dead.
 
-        `take` gets what it prints. StartFailed; the error with which it had to end.
+        `take` gets what it prints. StartFailed, StartMissed; the error with which it had to end.
         """
         which = self._execs.register(_key(workspace), workspace.workspace_id, 0)
         try:
@@ -62,6 +66,9 @@ class Commands:
             self._execs.attach(which, process)
             try:
                 return await self._converse(which, process, command, take)
+            except StartFailed:
+                which.check()
+                raise
             finally:
                 process.streams.close()
         finally:
@@ -88,8 +95,9 @@ class Commands:
         finally:
             await _over(beside)
         which.check()
-        killed = outcome is None or outcome.killed
-        return Ended(outcome, timeout.fired and killed)
+        if outcome is None or (outcome.killed and not timeout.fired):
+            return Ended(None)
+        return Ended(outcome, outcome.killed)
 
 
 def _key(workspace: Workspace) -> SessionKey:

@@ -15,8 +15,13 @@ from services.common.errors import Cancelled, MoorageError
 from services.common.logs import get_logger
 from services.common.validation import mint_id
 from services.fencing.errors import StaleOwner
-from services.workspace.exec.process import Outcome, PlaceLost, Process
-from services.workspace.workspaces import WorkspaceNotReady, WorkspaceState, resource_of
+from services.workspace.exec.process import Outcome, PlaceLost, PlaceStopped, Process
+from services.workspace.workspaces import (
+    WorkspaceNotReady,
+    WorkspaceState,
+    WorkspaceStopped,
+    resource_of,
+)
 
 _log: Final = get_logger(__name__)
 
@@ -161,7 +166,7 @@ class Execs:
         try:
             outcome = await process.kill_left(which.exec_id)
         except PlaceLost as error:
-            which.end(_lost(which, str(error)))
+            which.end(_place_lost(which, error))
         except Exception as error:  # noqa: BLE001 (the others' processes are looked after all the same)
             _log.exception(
                 "what is left of an exec cannot be killed", exec_id=which.exec_id, error=str(error)
@@ -186,5 +191,9 @@ class Execs:
             self._tokens.pop(which.session, None)
 
 
-def _lost(which: Exec, cause: str) -> WorkspaceNotReady:
-    return WorkspaceNotReady(workspace_id=which.workspace_id, state=WorkspaceState.LOST, state_reason=cause)
+def _place_lost(which: Exec, error: PlaceLost) -> WorkspaceNotReady:
+    name, cause = which.workspace_id, str(error)
+    if isinstance(error, PlaceStopped):
+        # The workspace goes on.
+        return WorkspaceStopped(workspace_id=name, state=WorkspaceState.READY, state_reason=cause)
+    return WorkspaceNotReady(workspace_id=name, state=WorkspaceState.LOST, state_reason=cause)

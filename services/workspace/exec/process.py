@@ -12,12 +12,20 @@ class StartFailed(Exception):
     """The command could not be started; the text says why."""
 
 
+class StartMissed(StartFailed):
+    """It was not started this time, through no fault of its own: another time it may be."""
+
+
 class ProcessLost(Exception):
     """What watched over the command died before it had reported: what lives on has to be looked for."""
 
 
 class PlaceLost(Exception):
     """What the command ran in is gone, and all of its processes with it; the text says why."""
+
+
+class PlaceStopped(PlaceLost):
+    """What the command ran in has stopped, and all of its processes with it; its next use starts it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +100,7 @@ class Process(Protocol):
 
     streams: Streams
     started: asyncio.Future[int]
-    """Done with the process id of the group's leader, or StartFailed."""
+    """Done with the process id of the group's leader, or StartFailed, StartMissed."""
     ended: asyncio.Future[Outcome]
     """Done when all of its processes are dead, or ProcessLost when nobody can tell."""
 
@@ -130,6 +138,6 @@ class Process(Protocol):
     async def kill_left(self, exec_id: str) -> Outcome | None:
         """After `ended` failed: return when none of its processes lives any more, however long it takes.
 
-        How it ended if that can be told. Raises PlaceLost.
+        How it ended if that can be told. Raises PlaceLost, PlaceStopped.
         """
         ...

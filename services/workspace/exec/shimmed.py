@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from services.workspace.exec.marker import kill_marked
-from services.workspace.exec.process import Outcome, ProcessLost, StartFailed, Streams
+from services.workspace.exec.process import Outcome, ProcessLost, StartFailed, StartMissed, Streams
 
 _RECEIVE: Final = 4096
 
@@ -46,7 +46,7 @@ class ShimProcess:
         try:
             await self._loop.sock_sendall(self._connection, json.dumps(request).encode() + b"\n")
         except OSError as error:
-            raise StartFailed(f"the shim is gone: {error}") from error
+            raise StartMissed(f"the shim is gone: {error}") from error
         finally:
             self._sending = False
             self._close_if_over()
@@ -128,7 +128,7 @@ class ShimProcess:
         self._close_if_over()
         self._leave_unanswered()
         if not self.started.done():
-            self.started.set_exception(StartFailed("the shim ended before the command was started"))
+            self.started.set_exception(StartMissed("the shim ended before the command was started"))
         if not self.ended.done():
             self.ended.set_exception(ProcessLost())
 

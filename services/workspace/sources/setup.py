@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from signal import Signals
 from typing import Final, Protocol
 
-from services.workspace.exec.commands import Command, Commands, Ended
+from services.workspace.exec.commands import Command, Commands
 from services.workspace.exec.environment import Wishes, heritable
-from services.workspace.exec.process import Process, StartFailed
-from services.workspace.providers.registry import Provider, Refused
+from services.workspace.exec.process import Outcome, Process, StartFailed, StartMissed
+from services.workspace.providers.registry import Provider, Refused, Unusable
 from services.workspace.sources.results import Result, Tail
 from services.workspace.sources.wanted import Setup
 from services.workspace.specs import Network
@@ -40,7 +40,10 @@ class SettingUp:
         self._results = results
 
     async def run(self, workspace: Workspace, provider: Provider) -> None:
-        """Run its set-up command, if it has one; Refused when that does not end with 0."""
+        """Run its set-up command, if it has one; Refused when that does not end with 0.
+
+        Unusable when it is not known how it ended: it is to be run again.
+        """
         setup = workspace.spec.setup if workspace.spec else None
         if setup is None:
             return
@@ -65,9 +68,13 @@ class SettingUp:
 
         try:
             ended = await self._commands.run(workspace, spawn, command, lambda _, data: tail.take(data))
+        except StartMissed as error:
+            raise Unusable(f"its set-up command was not started: {error}") from error
         except StartFailed as error:
             raise Refused(f"its set-up command {setup.command[0]} could not be started: {error}") from error
-        return _result(ended, setup, tail)
+        if ended.outcome is None:
+            raise Unusable("it is not known how its set-up command ended")
+        return _result(ended.outcome, setup.timeout if ended.timed_out else None, tail)
 
 
 @contextlib.asynccontextmanager
@@ -85,18 +92,13 @@ async def _reaching(workspace: Workspace, provider: Provider, setup: Setup) -> A
         await provider.reach(workspace, usual)
 
 
-def _result(ended: Ended, setup: Setup, tail: Tail) -> Result:
-    outcome = ended.outcome
-    code = None if outcome is None or ended.timed_out else outcome.exit_code
-    signal = ""
-    if code is None and not ended.timed_out:
-        # When nobody was left to report it, it was killed.
-        signal = Signals((outcome and outcome.signal) or Signals.SIGKILL).name
+def _result(outcome: Outcome, timeout: float | None, tail: Tail) -> Result:
+    in_time = timeout is None
     return Result(
-        exit_code=code,
-        signal=signal,
-        timeout=setup.timeout if ended.timed_out else None,
-        out_of_memory=outcome is not None and outcome.out_of_memory,
+        exit_code=outcome.exit_code if in_time else None,
+        signal=Signals(outcome.signal).name if in_time and outcome.signal else "",
+        timeout=timeout,
+        out_of_memory=outcome.out_of_memory,
         output=tail.text,
         truncated=tail.truncated,
     )

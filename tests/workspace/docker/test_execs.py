@@ -139,6 +139,20 @@ async def test_a_removed_container_ends_the_stream_as_that(
     assert with_argument(tag) == []
 
 
+async def test_a_stopped_container_ends_the_stream_and_not_the_workspace(
+    client: Client, grant: Grant, yard: Yard, tag: str
+) -> None:
+    async with client.exec(grant, "sh", "-c", family(tag)) as stream:
+        await appears(tag, 3)
+        await yard.ask("kill", (await yard.inspect())["Id"])
+        error = (await stream.result()).error
+    assert error is not None
+    assert (error.reason_name, error.metadata["state"]) == ("WORKSPACE_NOT_READY", "READY")
+    assert str(error) == "what ran in workspace w1 ended, as its container stopped: exited"
+    assert with_argument(tag) == []
+    assert (await client.exec(grant, "echo", "again").run()).stdout == b"again\n"
+
+
 async def test_ten_megabytes_both_ways(client: Client, grant: Grant) -> None:
     data = os.urandom(10 * MEGABYTE)
     assert (await client.exec(grant, "cat").run(data)).stdout == data

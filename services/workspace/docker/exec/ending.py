@@ -12,7 +12,7 @@ from docker.errors import APIError, NotFound
 
 from services.common.logs import get_logger
 from services.workspace.docker.exec.helper import HELPER_PATH
-from services.workspace.exec.process import Outcome, PlaceLost
+from services.workspace.exec.process import Outcome, PlaceLost, PlaceStopped
 
 if TYPE_CHECKING:
     from services.workspace.docker.exec.helpers import Engine
@@ -52,7 +52,7 @@ async def until_dead(engine: Engine, container_id: str, name: str, told: float) 
 
 
 def _place_of(client: docker.DockerClient, container_id: str) -> Outcome | None:
-    """None while the container runs. PlaceLost, unless it ended for want of memory."""
+    """None while the container runs. PlaceLost, PlaceStopped unless it ended for want of memory."""
     api: Any = client.api
     try:
         state = api.inspect_container(container_id)["State"]
@@ -66,7 +66,7 @@ def _place_of(client: docker.DockerClient, container_id: str) -> Outcome | None:
     # The first of these also stays when it was another process, and the container went on.
     if state["OOMKilled"] and state["ExitCode"] == _KILLED:
         return Outcome(None, SIGKILL, killed=False, out_of_memory=True)
-    raise PlaceLost(f"its container has ended: {state['Error'] or state['Status']}")
+    raise PlaceStopped(f"its container stopped: {state['Error'] or state['Status']}")
 
 
 def end(client: docker.DockerClient, container_id: str, name: str) -> bool:

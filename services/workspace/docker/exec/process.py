@@ -15,12 +15,12 @@ from services.workspace.docker.exec.connection import Connection
 from services.workspace.docker.exec.ends import InputEnd, OutputEnd, Window
 from services.workspace.docker.exec.frames import Order, Report
 from services.workspace.docker.exec.lifetime import Lifetime
-from services.workspace.exec.process import Outcome, ProcessLost, StartFailed, Streams
+from services.workspace.exec.process import Outcome, ProcessLost, StartFailed, StartMissed, Streams
 
 # Killing takes milliseconds; a helper that has not reported by then cannot, or the engine passes nothing on.
 _KILL_PATIENCE: Final = 2.0
 
-_CAUSES: Final = {
+_MISSED: Final = {
     errno.ECANCELED: "given up before it was started",
     errno.ETIME: "its time was over before it was started",
     errno.EBUSY: "what an earlier start of this instance has left in the container does not die",
@@ -141,7 +141,7 @@ class DockerProcess:
             self.ready.set_exception(StartFailed(words or "the helper in the container did not answer"))
         if not self.started.done():
             self.started.set_exception(
-                StartFailed(words or "the helper ended before the command was started")
+                StartMissed(words or "the helper ended before the command was started")
             )
         if not self.ended.done():
             self.ended.set_exception(ProcessLost())
@@ -172,7 +172,8 @@ class DockerProcess:
             self.ready.set_result(None)
 
     def _on_failed(self, number: int) -> None:
-        cause = StartFailed(_CAUSES.get(number) or os.strerror(number))
+        missed = _MISSED.get(number)
+        cause = StartMissed(missed) if missed else StartFailed(os.strerror(number))
         for future in (self.ready, self.started):
             if not future.done():
                 future.set_exception(cause)

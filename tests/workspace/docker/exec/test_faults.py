@@ -12,7 +12,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from services.workspace.docker.exec.helper import HELPER_PATH, why_missing
-from services.workspace.exec.process import Outcome, PlaceLost, Process, ProcessLost, StartFailed
+from services.workspace.exec.process import (
+    Outcome,
+    PlaceLost,
+    PlaceStopped,
+    Process,
+    ProcessLost,
+    StartFailed,
+)
 from tests.conditions import eventually
 from tests.engines import PrivateEngine, private_engine, shared_engine
 from tests.workspace.conformance.places import Container, DockerPlace, container_on, run, start
@@ -145,7 +152,7 @@ async def test_a_container_that_ended_is_told_as_that(
     await asyncio.to_thread(container.engine.api.stop, container.container_id, 10)
     with pytest.raises(ProcessLost):
         await process.ended
-    with pytest.raises(PlaceLost, match="exited"):
+    with pytest.raises(PlaceStopped, match="exited"):
         await process.kill_left("")
     assert with_argument(tag) == []
 

@@ -1,0 +1,64 @@
+"""An engine that hangs while a set-up command runs costs a repetition, not the workspace (W3, W10)."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+from moorage.common.v1 import provision_pb2
+from moorage.workspace.v1 import workspace_pb2
+
+from tests.conditions import eventually
+from tests.engines import PrivateEngine
+from tests.workspace.docker.yard import Yard
+from tests.workspace.instances import Client
+from tests.workspace.processes import appears, with_argument
+
+pytestmark = pytest.mark.timeout(120)
+
+PROVISIONING = workspace_pb2.WORKSPACE_STATE_PROVISIONING
+READY = workspace_pb2.WORKSPACE_STATE_READY
+
+
+@pytest.fixture
+def tag() -> str:
+    """For how long the command sleeps: no other does."""
+    return f"6{secrets.randbelow(10**8):08}"
+
+
+async def begun(client: Client, tag: str) -> None:
+    """Return when a set-up command runs that sleeps, unless there is a file `go`."""
+    script = f"echo begun >> runs; test -e go || sleep {tag}"
+    setup = provision_pb2.SetupCommand(command=["sh", "-c", script])
+    await client.provision(provision=provision_pb2.ProvisionSpec(provider="docker", setup=setup))
+    await appears(tag, 1)
+
+
+async def test_an_engine_paused_for_longer_than_the_lease(
+    lonely_yard: Yard, engine: PrivateEngine, tag: str
+) -> None:
+    """The command ends with what was left of the lease, as nobody can tell it more."""
+    async with lonely_yard.running(lease_ttl=3.0, docker_timeout=2.0) as (client, _):
+        await begun(client, tag)
+        engine.pause()
+        await eventually(lambda: not with_argument(tag), within=30, what="the command is dead")
+        assert (await client.get()).state == PROVISIONING
+        (lonely_yard.directory() / "go").touch()
+        engine.resume()
+        workspace = await client.settled()
+        assert workspace.state == READY, workspace.state_reason
+        assert workspace.setup.ended == workspace_pb2.ExecEnded(exit_code=0)
+        assert (lonely_yard.directory() / "runs").read_text() == "begun\nbegun\n"
+
+
+async def test_an_engine_that_is_killed(lonely_yard: Yard, engine: PrivateEngine, tag: str) -> None:
+    """Its containers live on, but nobody hears what becomes of the command."""
+    async with lonely_yard.running(lease_ttl=3.0, docker_timeout=2.0) as (client, _):
+        await begun(client, tag)
+        await engine.kill()
+        await eventually(lambda: not with_argument(tag), within=30, what="the command is dead")
+        (lonely_yard.directory() / "go").touch()
+        await engine.start()
+        workspace = await client.settled()
+        assert workspace.state == READY, workspace.state_reason
+        assert workspace.setup.ended == workspace_pb2.ExecEnded(exit_code=0)
