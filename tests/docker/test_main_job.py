@@ -44,7 +44,7 @@ async def test_a_prompt_runs_in_a_container_of_which_nothing_is_left(harbour: Ha
     assert closed.state == CLOSED
     harbour.check_gone(workspace.workspace_id, workspace.root)
     assert (await harbour.workspace("job")).state == "DELETED"
-    await talks.stub.DeleteSession(session_pb2.DeleteSessionRequest(session_id="job", wait=True), timeout=30)
+    await talks.delete("job")
     assert (await refused(talks.session("job"))).reason_name == "SESSION_NOT_FOUND"
 
 
@@ -127,6 +127,36 @@ async def test_a_turn_waits_for_its_workspace_and_says_so(harbour: Harbour) -> N
     assert turn.state == COMPLETED
     assert "at last" in await harbour.talks.said("slow", "t1")
     await harbour.talks.close("slow")
+
+
+async def test_what_prepared_the_container_is_told_once_by_the_transcript(harbour: Harbour) -> None:
+    talks = harbour.talks
+    setup = {"command": ["sh", "-c", "id -u > prepared; echo all set; echo minor trouble >&2"]}
+    workspace = (await harbour.create("prepared", spec={"setup": setup})).workspace
+    for turn_id in ("t1", "t2"):
+        assert (await talks.run("prepared", turn_id, "run cat prepared")).state == COMPLETED
+    records = await talks.records("prepared")
+    [record] = [each for each in records if each.body.HasField("workspace_prepared")]
+    assert record.turn_id == "t1"
+    prepared = record.body.workspace_prepared
+    assert list(prepared.command) == setup["command"]
+    assert prepared.WhichOneof("ended") == "exit_code"
+    assert prepared.exit_code == 0
+    assert sorted(prepared.output.splitlines()) == ["all set", "minor trouble"]
+    assert (Path(workspace.root) / "prepared").read_text() != "0\n"
+    await talks.close("prepared")
+
+
+async def test_deleting_an_open_session_removes_container_directory_and_session(harbour: Harbour) -> None:
+    talks = harbour.talks
+    made = await harbour.create("thrown-away")
+    assert (await talks.run("thrown-away", "t1", "run echo made > file")).state == COMPLETED
+    assert harbour.containers(made.workspace.workspace_id)
+    assert (await talks.session("thrown-away")).state == session_pb2.SESSION_STATE_OPEN
+    await talks.delete("thrown-away")
+    harbour.check_gone(made.workspace.workspace_id, made.workspace.root)
+    assert (await refused(talks.session("thrown-away"))).reason_name == "SESSION_NOT_FOUND"
+    assert (await refused(talks.records("thrown-away"))).reason_name == "SESSION_NOT_FOUND"
 
 
 async def test_a_workspace_that_cannot_be_made_fails_its_turn_with_the_reason(harbour: Harbour) -> None:

@@ -117,6 +117,8 @@ async def test_a_container_that_somebody_stops_is_started_again_for_the_next_tur
     harbour.container(workspace.workspace_id).kill()
     turn = await talks.ended("stopped", "t1")
     assert (turn.state, turn.end_reason) == (FAILED, turn_pb2.END_REASON_WORKSPACE_LOST)
+    assert "its container stopped" in turn.error.message
+    assert "LOST" not in turn.error.message
     again = await talks.run("stopped", "t2", "run cat file")
     assert again.state == turn_pb2.TURN_STATE_COMPLETED
     assert "kept" in str(await talks.records("stopped", "t2"))

@@ -81,6 +81,11 @@ class Talks:
         request = session_pb2.CloseSessionRequest(session_id=session_id, wait=True)
         return (await self.stub.CloseSession(request, **self._options)).session
 
+    async def delete(self, session_id: str) -> None:
+        """Return when nothing of the session is left."""
+        request = session_pb2.DeleteSessionRequest(session_id=session_id, wait=True)
+        await self.stub.DeleteSession(request, **self._options)
+
     async def stop(self, session_id: str, turn_id: str = "") -> session_pb2.Command:
         """The command of a Stop, as it was stored."""
         request = session_pb2.StopTurnRequest(session_id=session_id, expected_turn_id=turn_id)

@@ -164,6 +164,7 @@ class Maker:
     async def _roll_back(self, container_id: str, first: Exception) -> None:
         """The first error is what is told, whatever becomes of this; the next try adopts what is left."""
         try:
+            await failpoint("workspace.docker.before_roll_back")
             await self._engine.call(partial(containers.remove, [container_id]))
         except Exception as error:  # noqa: BLE001 (see above)
             _log.warning("a container that failed is still there", first=str(first), error=str(error))

@@ -154,6 +154,59 @@ async def test_a_start_that_is_refused_is_rolled_back_and_tried_again(
         assert len(await yard.containers()) == 1
 
 
+async def test_a_rollback_that_fails_as_well_leaves_the_first_error_to_be_told(
+    lonely_yard: Yard, engine: PrivateEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gates = Gates(tmp_path / "gates", monkeypatch)
+    start, roll_back, again = (
+        gates.shut(f"workspace.docker.{point}")
+        for point in ("before_start", "before_roll_back", "before_directory")
+    )
+    again.unlink()
+    async with lonely_yard.running() as (client, _):
+        await client.provision(provision=DOCKER)
+        await gates.reached(start)
+        elsewhere = lonely_yard.directory().with_name("elsewhere")
+        lonely_yard.directory().rename(elsewhere)
+        lonely_yard.directory().write_text("in the way")
+        start.unlink()
+        await gates.reached(roll_back)
+        await engine.kill()
+        again.touch()
+        roll_back.unlink()
+        # The next try would have another one to tell.
+        await gates.reached(again)
+        assert "runtime" in (told := await waits(client)), told
+        assert "no engine" not in told
+        lonely_yard.directory().unlink()
+        elsewhere.rename(lonely_yard.directory())
+        await engine.start()
+        assert len(await lonely_yard.containers()) == 1
+        again.unlink()
+        assert (await client.settled()).state == READY
+        assert len(await lonely_yard.containers()) == 1
+
+
+class Gates:
+    """Failpoints where whoever comes waits, as long as a file of its name is there."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        directory.mkdir()
+        self._directory = directory
+        self._monkeypatch = monkeypatch
+
+    def shut(self, name: str) -> Path:
+        """The file of one that is shut from now on."""
+        self._monkeypatch.setitem(failpoints._active, name, f"gate:{self._directory}")
+        gate = self._directory / name
+        gate.touch()
+        return gate
+
+    async def reached(self, gate: Path) -> None:
+        """Return when somebody waits there."""
+        await eventually(gate.with_name(f"{gate.name}.reached").exists, within=30)
+
+
 async def test_calls_in_line_at_a_paused_engine_hold_up_nobody_else(
     lonely_yard: Yard, engine: PrivateEngine, holder: Holder
 ) -> None:
