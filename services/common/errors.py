@@ -96,6 +96,18 @@ class MoorageError(Exception):
         error.violations = violations
         return error
 
+    def again(self) -> Self:
+        """The same for another caller: one that is raised at many places gathers all their tracebacks."""
+        other = self.received(
+            str(self),
+            reason_name=self.reason_name,
+            metadata=self.metadata,
+            retry_after=self.retry_after,
+            violations=self.violations,
+        )
+        other.__cause__ = self
+        return other
+
 
 class InvalidArgument(MoorageError):
     """{field}: {description}"""

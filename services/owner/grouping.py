@@ -33,6 +33,13 @@ class _Waiting:
     work: Acquisition | Release
     outcome: asyncio.Future[Outcome | MoorageError | None]
 
+    @property
+    def call(self) -> tuple[str, str] | None:
+        """What a request id is remembered by."""
+        if isinstance(self.work, Acquisition) and self.work.request_id:
+            return self.work.holder, self.work.request_id
+        return None
+
     def settle(self, outcome: Outcome | MoorageError | None) -> None:
         if not self.outcome.done():
             self.outcome.set_result(outcome)
@@ -98,7 +105,7 @@ class LeaseGroups:
             outcomes = await self._commit(list(taken.values()))
         except MoorageError as error:
             for waiting in taken.values():
-                waiting.settle(error)
+                waiting.settle(error.again())
         except Exception:  # noqa: BLE001 (logged; nothing was committed)
             _log.exception("a batch of leases failed; each call goes by itself")
             self._leave(taken.values())
@@ -112,14 +119,22 @@ class LeaseGroups:
             self._committing = False
 
     def _take(self) -> dict[str, _Waiting]:
-        """Those that wait, by resource; a second one about the same goes by itself, and waits for its lock."""
+        """Those that wait, by resource.
+
+        A second one about the same, or with the same request id, goes by itself and waits for its lock.
+        """
         taken: dict[str, _Waiting] = {}
+        calls: set[tuple[str, str]] = set()
         while self._queue and len(taken) < _BATCH:
             waiting = self._queue.popleft()
             if waiting.outcome.cancelled():
                 continue
-            if taken.setdefault(waiting.work.resource, waiting) is not waiting:
+            if waiting.work.resource in taken or waiting.call in calls:
                 waiting.settle(None)
+                continue
+            taken[waiting.work.resource] = waiting
+            if waiting.call is not None:
+                calls.add(waiting.call)
         if not self._queue:
             self._wanted.clear()
         return taken

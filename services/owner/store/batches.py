@@ -32,7 +32,7 @@ class BatchStore:
     ) -> Mapping[str, Outcome]:
         """What became of each, by resource; nothing was changed of those that are missing.
 
-        No resource may be named twice; takeovers have no place here.
+        No resource and no holder's request id may be named twice; takeovers have no place here.
         """
         try:
             async with self._database.transaction() as connection:
