@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import grpc
@@ -48,12 +48,21 @@ class LiveView:
         self._output.on_aside = self._hide
         try:
             yield
-        finally:
-            for work in works:
-                work.cancel()
-            await asyncio.gather(*works, return_exceptions=True)
-            self._hide()
-            self._output.on_aside = None
+        except BaseException:
+            await self._end(works)
+            raise
+        # A fault of the view is one of the program, as far as there is no other.
+        for fault in await self._end(works):
+            raise fault
+
+    async def _end(self, works: Sequence[asyncio.Task[None]]) -> list[Exception]:
+        """Nothing is drawn any more; gives what went wrong meanwhile."""
+        for work in works:
+            work.cancel()
+        ends = await asyncio.gather(*works, return_exceptions=True)
+        self._hide()
+        self._output.on_aside = None
+        return [end for end in ends if isinstance(end, Exception)]
 
     def heard(self, *, held: bool) -> None:
         """Something came; with `held` nothing is drawn until the next time: somebody is asked something."""
@@ -62,23 +71,30 @@ class LiveView:
             self._hide()
 
     async def _draw(self) -> None:
-        while True:
-            await asyncio.sleep(_FRAME)
-            if self._held or self._scene.began is None:
-                self._hide()
-                continue
-            if self._live is None:
-                self._show_typing = echo.silence()
-                self._live = Live(
-                    console=self._output.console,
-                    get_renderable=self._rows,
-                    auto_refresh=False,
-                    transient=True,
-                    redirect_stdout=False,
-                    redirect_stderr=False,
-                )
-                self._live.start()
-            self._live.refresh()
+        try:
+            while True:
+                await asyncio.sleep(_FRAME)
+                self._draw_once()
+        finally:
+            # Whatever went wrong, what is typed can be seen.
+            self._hide()
+
+    def _draw_once(self) -> None:
+        if self._held or self._scene.began is None:
+            self._hide()
+            return
+        if self._live is None:
+            self._show_typing = echo.silence()
+            self._live = Live(
+                console=self._output.console,
+                get_renderable=self._rows,
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+        self._live.refresh()
 
     def _rows(self) -> Group:
         width, height = self._output.console.size
@@ -87,8 +103,10 @@ class LiveView:
     def _hide(self) -> None:
         if self._live is not None:
             live, self._live = self._live, None
-            live.stop()
-            self._show_typing()
+            try:
+                live.stop()
+            finally:
+                self._show_typing()
 
     async def _ask(self, look: Look) -> None:
         while True:

@@ -12,6 +12,8 @@ from services.cli.transcript import ENDED, Transcript, indented, shown_by
 
 _BEGINS = ("user_message", "turn_started")
 _RUNS = "⚙"
+# Characters of an unfinished line of which the end is drawn.
+_DRAWN = 8192
 _GOES_ON = ("tool_update", "plan", "usage")
 
 
@@ -22,6 +24,8 @@ class LiveTranscript(Transcript):
         """The scene is what is drawn below what is printed."""
         super().__init__(output)
         self._scene = scene
+        # Of the line that has not ended; it may become long.
+        self._pieces: list[str] = []
         self._now = 0.0
         self._began = 0.0
 
@@ -39,8 +43,9 @@ class LiveTranscript(Transcript):
 
     def close(self) -> None:
         """Print the line that an agent had not ended."""
-        if self._scene.words:
-            self._line(self._scene.words, self._scene.style)
+        if line := "".join(self._pieces):
+            self._line(line, self._scene.style)
+        self._pieces.clear()
         self._scene.words, self._open_message = "", ""
 
     def leave(self) -> None:
@@ -55,10 +60,13 @@ class LiveTranscript(Transcript):
         if self._open_message != message:
             self.close()
         self._open_message = message
-        whole, newline, rest = f"{self._scene.words}{text}".rpartition("\n")
-        self._scene.words, self._scene.style = rest, style
+        whole, newline, rest = text.rpartition("\n")
         if newline:
-            self._line(whole, style)
+            self._line("".join((*self._pieces, whole)), style)
+            self._pieces.clear()
+            self._scene.words = ""
+        self._pieces.append(rest)
+        self._scene.words, self._scene.style = f"{self._scene.words}{rest}"[-_DRAWN:], style
 
     def _go_on(self, body: record_pb2.RecordBody) -> None:
         if body.HasField("plan"):

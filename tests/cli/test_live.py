@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import re
 
@@ -10,12 +11,15 @@ from google.protobuf.text_format import Parse
 from moorage.common.v1 import record_pb2, turn_pb2
 from rich.cells import cell_len
 from rich.console import Console
+from rich.text import Text
 
+from services.cli.live import LiveView
 from services.cli.live_transcript import LiveTranscript
 from services.cli.output import Output
 from services.cli.scene import Scene, Tool, lasting, tokens
 from tests.cli.programs import Place
 from tests.cli.screens import on_terminal
+from tests.conditions import eventually
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -30,7 +34,9 @@ class Shown:
     def __init__(self) -> None:
         self._file = io.StringIO()
         self.scene = Scene("Ctrl-C leaves it")
-        self._transcript = LiveTranscript(Output(console=Console(file=self._file, width=60)), self.scene)
+        self._transcript = LiveTranscript(
+            Output(console=Console(file=self._file, width=60, soft_wrap=True)), self.scene
+        )
 
     def after(self, seconds: int, *bodies: str) -> list[str]:
         """Show records of that time; gives the lines printed so far."""
@@ -100,6 +106,29 @@ def test_what_did_not_end_is_printed_at_the_end() -> None:
         "— COMPLETED (AGENT_ENDED) · 1 min 01 s · 1,234 tokens",
     ]
     assert shown.rows(70) == []
+
+
+def test_of_a_very_long_line_the_end_is_drawn_and_all_of_it_is_printed() -> None:
+    shown = Shown()
+    for number in range(2000):
+        shown.after(1, STARTED, said(f"{number:09},"))
+    assert len(shown.scene.words) < 10_000
+    assert shown.rows(1)[-2].endswith("001999,")
+    [line] = shown.after(1, said("\\n"))
+    assert line == "".join(f"{number:09}," for number in range(2000))
+
+
+async def test_a_fault_of_the_view_ends_it_and_is_told() -> None:
+    class Faulty(Scene):
+        def rows(self, width: int, height: int, now: float) -> list[Text]:
+            raise ZeroDivisionError(f"{width} {height} {now}")
+
+    output = Output(console=Console(file=io.StringIO(), width=60, height=20, force_terminal=True))
+    view = LiveView(output, Faulty("", 1.0))
+    with pytest.raises(ZeroDivisionError):
+        async with view.shown():
+            await eventually(lambda: output.on_aside is not None and len(asyncio.all_tasks()) == 1)
+    assert output.on_aside is None
 
 
 def test_whoever_leaves_sees_what_had_not_ended() -> None:
