@@ -52,7 +52,7 @@ async def test_an_engine_paused_for_longer_than_the_lease(
 
 
 async def test_an_engine_that_is_killed(lonely_yard: Yard, engine: PrivateEngine, tag: str) -> None:
-    """Its containers live on, but nobody hears what becomes of the command."""
+    """Nobody hears what becomes of the command; its container ends when the engine is started again."""
     async with lonely_yard.running(lease_ttl=3.0, docker_timeout=2.0) as (client, _):
         await begun(client, tag)
         await engine.kill()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -136,6 +138,19 @@ async def test_a_successor_runs_it_again(machine: Machine) -> None:
     async with running(machine) as (client, _):
         assert (await client.settled()).state == READY
     assert (root / "runs").read_text() == "run\nrun\n"
+
+
+async def test_one_whose_end_nobody_saw_is_run_again(client: Client, machine: Machine) -> None:
+    spec = provision_pb2.ProvisionSpec(setup=shell("echo $$ $PPID >> runs; test -e ../../go || sleep 1000"))
+    runs = Path((await client.provision(provision=spec)).workspace.root, "runs")
+    await eventually(lambda: runs.exists() and runs.read_text() != "", what="it runs")
+    pid, shim = runs.read_text().split()
+    (machine.state / "go").touch()
+    os.kill(int(shim), signal.SIGKILL)
+    workspace = await client.settled()
+    assert workspace.state == READY, workspace.state_reason
+    assert len(runs.read_text().splitlines()) == 2
+    assert not Path("/proc", pid).exists()
 
 
 async def test_one_that_lasts_too_long_for_the_workspace_ends(machine: Machine) -> None:
