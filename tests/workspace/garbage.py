@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from moorage.workspace.v1 import workspace_pb2
+
+from tests.databases import fetch
 
 Found = tuple[str, str, bool]
 
@@ -17,3 +21,9 @@ def told(answer: workspace_pb2.CollectGarbageResponse) -> list[Found]:
         )
         for each in answer.garbage
     ]
+
+
+async def rows(database_url: str) -> list[dict[str, Any]]:
+    """All that is stored of workspaces, as it is now."""
+    query = "SELECT * FROM workspace.workspaces ORDER BY project, workspace_id"
+    return [dict(row) for row in await fetch(database_url, query)]

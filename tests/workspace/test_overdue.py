@@ -13,7 +13,7 @@ from services.common.database import Database
 from services.common.errors import MoorageError
 from services.workspace.store.overdue import OverdueStore
 from tests.databases import execute, fetch_value
-from tests.workspace.garbage import told
+from tests.workspace.garbage import Found, rows, told
 from tests.workspace.instances import Client, Holder, Machine, duration
 from tests.workspace.instances import told as answered
 
@@ -33,6 +33,7 @@ async def _pass_time(machine: Machine, interval: str) -> None:
         machine.database_url,
         f"""
         UPDATE workspace.workspaces SET created_at = created_at - interval '{interval}',
+            updated_at = updated_at - interval '{interval}',
             used_at = used_at - interval '{interval}', delete_at = delete_at - interval '{interval}'
         """,
     )
@@ -110,6 +111,60 @@ async def test_what_runs_in_it_is_using_it(client: Client, machine: Machine, hol
     assert not (await client.collect()).garbage, "the hour begins when it has ended"
     await _pass_time(machine, "2 hours")
     assert told(await client.collect()) == [("idle", "w1", True)]
+
+
+async def test_what_is_being_made_is_not_idle_however_long_it_takes(client: Client, machine: Machine) -> None:
+    made = machine.directory / "made"
+    command = ["sh", "-c", f"until [ -e {made} ]; do sleep 0.02; done"]
+    spec = provision_pb2.ProvisionSpec(idle_ttl=HOUR, setup=provision_pb2.SetupCommand(command=command))
+    await client.provision(provision=spec)
+    await _pass_time(machine, "2 hours")
+    assert not (await client.collect()).garbage
+    assert (await client.get()).state == workspace_pb2.WORKSPACE_STATE_PROVISIONING
+    made.touch()
+    assert (await client.settled()).state == READY
+    assert not (await client.collect()).garbage, "the hour begins when it is made"
+    await _pass_time(machine, "2 hours")
+    assert told(await client.collect()) == [("idle", "w1", True)]
+
+
+@pytest.mark.parametrize(("state", "found"), [("LOST", [("idle", "w1", True)]), ("FAILED", [])])
+async def test_what_has_ended_badly_is_idle_only_if_it_may_be_worth_something(
+    client: Client, machine: Machine, state: str, found: list[Found]
+) -> None:
+    await _make(client, idle_ttl=HOUR)
+    await execute(machine.database_url, "UPDATE workspace.workspaces SET state = $1", state)
+    await _pass_time(machine, "2 hours")
+    assert [each for each in told(await client.collect()) if each[0] != "orphan"] == found
+
+
+async def test_what_runs_in_it_is_written_down_as_its_first_use(
+    client: Client, machine: Machine, holder: Holder
+) -> None:
+    await _make(client, idle_ttl=HOUR)
+    async with client.exec(await holder.acquire(), "sleep", "600"):
+        # As if the instance had died before it wrote that down.
+        await execute(machine.database_url, "UPDATE workspace.workspaces SET used_at = NULL")
+        await _pass_time(machine, "2 hours")
+        assert not (await client.collect()).garbage
+    assert (await client.get()).HasField("use_time")
+    assert not (await client.collect()).garbage
+
+
+async def test_a_dry_run_changes_no_row(client: Client, machine: Machine, holder: Holder) -> None:
+    await _make(client, idle_ttl=HOUR, ttl=duration(86400))
+    await client.provision("w2", provision=provision_pb2.ProvisionSpec(idle_ttl=HOUR))
+    await client.settled("w2")
+    await client.provision("w3", provision=provision_pb2.ProvisionSpec(ttl=HOUR))
+    await client.settled("w3")
+    async with client.exec(await holder.acquire(), "sleep", "600"):
+        await _pass_time(machine, "2 hours")
+        before = await rows(machine.database_url)
+        answer = await client.collect(dry_run=True)
+        assert told(answer) == [("expired", "w3", False), ("idle", "w2", False)]
+        assert await rows(machine.database_url) == before
+        assert told(await client.collect()) == [("expired", "w3", True), ("idle", "w2", True)]
+        assert await rows(machine.database_url) != before
 
 
 async def test_a_use_is_written_down_once_a_minute(client: Client, machine: Machine, holder: Holder) -> None:

@@ -11,7 +11,7 @@ from moorage.workspace.v1 import workspace_pb2
 from services.common.database import Database
 from services.workspace.store.claims import ClaimStore
 from tests.databases import execute, fetch_value
-from tests.workspace.garbage import told
+from tests.workspace.garbage import rows, told
 from tests.workspace.instances import Client, Holder, Machine, running
 from tests.workspace.sessions import Sessions, no_sessions, serving
 
@@ -79,6 +79,19 @@ async def test_one_whose_session_is_stored_is_asked_about_once(
     await _pass_time(machine)
     assert not (await asking.collect()).garbage
     assert (await asking.get()).state == READY
+
+
+async def test_a_dry_run_claims_nothing(asking: Client, sessions: Sessions, machine: Machine) -> None:
+    await asking.make("w1", session_id="s1")
+    await asking.make("w2", session_id="s2")
+    sessions.stored["default", "s1"] = "w1"
+    await _pass_time(machine)
+    before = await rows(machine.database_url)
+    assert told(await asking.collect(dry_run=True)) == [("unclaimed", "w2", False)]
+    assert set(sessions.asked) == {("default", "s1"), ("default", "s2")}
+    assert await rows(machine.database_url) == before
+    assert told(await asking.collect()) == [("unclaimed", "w2", True)]
+    assert await rows(machine.database_url) != before
 
 
 async def test_nothing_is_concluded_from_silence(

@@ -23,10 +23,10 @@ class Overdue:
 
     async def run(self, provider: str, *, dry_run: bool) -> AsyncGenerator[Garbage, None]:
         """Those of a provider that were marked, or would be. What runs in a workspace is using it."""
-        await self.store.touch({(each.session.project, each.workspace_id) for each in self.execs.all()})
         for each in await self.store.expire(provider, _AT_ONCE, dry_run=dry_run):
             yield _garbage(GarbageKind.EXPIRED, each, dry_run=dry_run)
-        for each in await self.store.retire(provider, _AT_ONCE, dry_run=dry_run):
+        in_use = {(each.session.project, each.workspace_id) for each in self.execs.all()}
+        for each in await self.store.retire(provider, _AT_ONCE, in_use, dry_run=dry_run):
             yield _garbage(GarbageKind.IDLE, each, dry_run=dry_run)
 
 

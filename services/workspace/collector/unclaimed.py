@@ -49,7 +49,8 @@ class Claims:
         self, each: Unclaimed, stored: str | None, *, dry_run: bool
     ) -> AsyncGenerator[Garbage, None]:
         if stored == each.workspace.workspace_id:
-            await self.store.claim(each.workspace)
+            if not dry_run:
+                await self.store.claim(each.workspace)
         elif each.late:
             cause = _cause(each.workspace, stored)
             if dry_run or await self.store.abandon(each.workspace, cause):

@@ -23,19 +23,6 @@ class OverdueStore:
         self._database = database
         self._instance_id = instance_id
 
-    async def touch(self, keys: Collection[Key]) -> None:
-        """These are in use now."""
-        async with self._database.connection() as connection:
-            await connection.execute(
-                """
-                UPDATE workspace.workspaces SET used_at = clock_timestamp()
-                WHERE (project, workspace_id) IN (SELECT * FROM unnest($1::text[], $2::text[]))
-                  AND used_at < clock_timestamp() - least(interval '1 minute', idle_ttl / 4)
-                """,
-                [project for project, _ in keys],
-                [workspace_id for _, workspace_id in keys],
-            )
-
     async def expire(self, provider: str, limit: int, *, dry_run: bool) -> list[Workspace]:
         """Mark DELETING what has outlived its ttl, or was to go after a while; `state_reason` tells."""
         async with self._judging(dry_run=dry_run) as connection:
@@ -65,9 +52,24 @@ class OverdueStore:
             )
         return [workspace_of(row) for row in rows]
 
-    async def retire(self, provider: str, limit: int, *, dry_run: bool) -> list[Workspace]:
-        """Mark DELETING what was not used for its idle_ttl; `state_reason` tells."""
+    async def retire(
+        self, provider: str, limit: int, in_use: Collection[Key] = (), *, dry_run: bool
+    ) -> list[Workspace]:
+        """Mark DELETING what was made and then not used for its idle_ttl; `state_reason` tells.
+
+        Those `in_use` are used now, which is written down.
+        """
         async with self._judging(dry_run=dry_run) as connection:
+            await connection.execute(
+                """
+                UPDATE workspace.workspaces SET used_at = clock_timestamp()
+                WHERE (project, workspace_id) IN (SELECT * FROM unnest($1::text[], $2::text[]))
+                  AND (used_at IS NULL
+                       OR used_at < clock_timestamp() - least(interval '1 minute', idle_ttl / 4))
+                """,
+                [project for project, _ in in_use],
+                [workspace_id for _, workspace_id in in_use],
+            )
             rows = await connection.fetch(
                 """
                 UPDATE workspace.workspaces AS workspace
@@ -78,9 +80,10 @@ class OverdueStore:
                 WHERE instance.instance_id = workspace.instance_id
                   AND (project, workspace_id) IN (
                       SELECT project, workspace_id FROM workspace.workspaces
-                      WHERE instance_id = $1 AND provider = $2 AND state NOT IN ('DELETING', 'DELETED')
-                        -- a use is written down with a delay, which must not count as idleness
-                        AND coalesce(used_at, created_at) + idle_ttl + least(interval '1 minute', idle_ttl / 4)
+                      WHERE instance_id = $1 AND provider = $2 AND state IN ('READY', 'LOST')
+                        -- what is being made is no idler, however long that takes: it counts from the end
+                        -- of that; and a use is written down with a delay, which is not idleness either
+                        AND greatest(used_at, updated_at) + idle_ttl + least(interval '1 minute', idle_ttl / 4)
                             <= clock_timestamp()
                       ORDER BY created_at LIMIT $3
                       FOR NO KEY UPDATE SKIP LOCKED
