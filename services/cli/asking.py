@@ -1,4 +1,4 @@
-"""Whether somebody who sits at a terminal means it."""
+"""Whether it is meant, where something cannot be taken back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from services.cli.failures import CommandFailed
 from services.cli.output import Output
 from services.cli.questions import confirmed, has_terminal
 
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, as without a terminal.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 class NotConfirmed(CommandFailed):
@@ -21,8 +21,10 @@ class NotConfirmed(CommandFailed):
 
 
 async def confirm(output: Output, question: str, *, yes: bool) -> None:
-    """Ask on a terminal, unless `yes`. Raises NotConfirmed. Programs, and scripts without a terminal, mean it."""
-    if yes or output.as_json or not has_terminal():
+    """Ask on a terminal, unless `yes`; who cannot be asked has to say it. Raises NotConfirmed."""
+    if yes:
         return
+    if output.as_json or not has_terminal():
+        raise NotConfirmed(f"nobody can be asked: {question}", hint="--yes says that it is meant")
     if not await confirmed(f"{question} [y: do it, n: leave it] "):
         raise NotConfirmed("nothing was done")

@@ -14,11 +14,14 @@ from services.cli.connection import Connection
 from services.cli.failures import CommandFailed
 from services.cli.making import Making
 from services.common.status import from_rpc_error
+from services.common.validation import mint_id
 
 LABEL = "moorage.directory"
 _REUSED = "REQUEST_ID_REUSED"
 # What an earlier call with the same request id made was deleted since.
 _GONE = "SESSION_NOT_FOUND"
+# Deleted sessions are not listed, but the ids that made them are remembered for a day: a call for each.
+_LONGEST_CHAIN = 5
 
 
 class NoSession(CommandFailed):
@@ -47,41 +50,69 @@ async def session_of(
     making: Making,
     new: bool = False,
 ) -> session_pb2.Session:
-    """The directory's newest session, made when there is none; safe when two ask at once.
+    """The directory's newest session, made when there is none; two who ask at once make one.
 
     A new one works in the directory itself, or in what is made for it. With `new` it is made
-    though there is one that is open.
+    though there is one that is open, for everybody who asks.
     """
     newest = await _last(connection, directory)
     if newest is not None and newest.state == session_pb2.SESSION_STATE_OPEN and not new:
         return newest
-    key = directory_key(directory)
-    before = newest.session_id if newest else ""
     request = session_pb2.CreateSessionRequest(
         agent=agent,
         approval_policy=approval_policy,
-        labels={LABEL: key, **making.labels()},
+        labels={LABEL: directory_key(directory), **making.labels()},
     )
     if making:
         request.provision.CopyFrom(making.spec(directory if making.in_container else None))
     else:
         local = binding_pb2.LocalBinding(directory=str(directory))
         request.binding.CopyFrom(binding_pb2.Binding(local=local))
-    while True:
-        # After the newest, which is closed, deleted or not wanted; two who ask at once make one.
-        request.request_id = f"directory-{key}-{before}"
+    if not new:
+        made = await _made_together(connection, directory, request, newest.session_id if newest else "")
+        if made is not None:
+            return made
+    return await _create(connection, request, _request_id(directory, mint_id("new")))
+
+
+async def _made_together(
+    connection: Connection, directory: Path, request: session_pb2.CreateSessionRequest, before: str
+) -> session_pb2.Session | None:
+    """The one after `before`, which is closed; two who ask at once make one. None when too many were deleted since."""
+    for _ in range(_LONGEST_CHAIN):
         try:
-            created = await connection.sessions.CreateSession(request, metadata=connection.metadata)
+            return await _create(connection, request, _request_id(directory, before))
         except grpc.aio.AioRpcError as error:
             refusal = from_rpc_error(error)
-            if refusal.reason_name == _REUSED:
-                # Somebody was quicker, with another profile or policy.
-                return await find_session(connection, directory)
-            if refusal.reason_name != _GONE:
+            if refusal.reason_name == _GONE:
+                before = refusal.metadata["session_id"]
+            elif refusal.reason_name != _REUSED:
                 raise
-            before = refusal.metadata["session_id"]
-        else:
-            return created.session
+            elif (quicker := await _newest(connection, directory)) is not None:
+                # Somebody was quicker, with another profile or policy.
+                return quicker
+            else:
+                # Made with others, and deleted or closed since: after it comes what is wanted now.
+                before = f"{before}-{_digest(request)}"
+    return None
+
+
+async def _create(
+    connection: Connection, request: session_pb2.CreateSessionRequest, request_id: str
+) -> session_pb2.Session:
+    asked = session_pb2.CreateSessionRequest()
+    asked.CopyFrom(request)
+    asked.request_id = request_id
+    return (await connection.sessions.CreateSession(asked, metadata=connection.metadata)).session
+
+
+def _request_id(directory: Path, before: str) -> str:
+    """An id is used for one creation only, the one after `before`."""
+    return f"directory-{directory_key(directory)}-{before}"
+
+
+def _digest(request: session_pb2.CreateSessionRequest) -> str:
+    return hashlib.sha256(request.SerializeToString(deterministic=True)).hexdigest()[:16]
 
 
 async def _newest(connection: Connection, directory: Path) -> session_pb2.Session | None:

@@ -24,7 +24,8 @@ def place(tmp_path: Path) -> Iterator[Place]:
 def test_a_drained_runner_has_nothing_and_takes_nothing(place: Place) -> None:
     with up(place):
         assert place.moorage("run", "say hello").returncode == 0
-        over = json.loads(place.moorage("runner", "drain", "local", "--json").stdout)
+        assert place.moorage("runner", "drain", "local").returncode == 2
+        over = json.loads(place.moorage("runner", "drain", "local", "--yes", "--json").stdout)
         assert over["holder"].partition("/")[0] == "local"
         assert (over.get("executions", 0), over.get("runtimes", 0)) == (0, 0)
         # It has given its name back: there is nobody left to be told.

@@ -17,7 +17,7 @@ import pytest
 from services.cli.forms import Misfit, properties_of, values_of
 from tests.cli.programs import Place
 from tests.cli.screens import on_terminal
-from tests.cli.test_orders import ENDLESS, read_until, terminal
+from tests.cli.test_orders import ENDLESS, read_until, session_here, terminal
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -213,7 +213,9 @@ def test_a_new_session_says_how_its_agent_is_set(here: Place) -> None:
     ran = here.moorage("run", "say too late", "--mode", "plan")
     assert ran.returncode == 1
     assert "NOT_OFFERED: the agent offers no choice of its mode" in ran.stdout
-    here.moorage("session", "close", "--all")
+    assert here.moorage("session", "close", "--all").returncode == 2
+    assert session_here(here)["state"] == "SESSION_STATE_OPEN"
+    assert here.moorage("session", "close", "--all", "--yes").returncode == 0
     assert here.moorage("run", "say x", "--mcp", "no-command").returncode == 2
 
 

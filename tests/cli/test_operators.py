@@ -19,7 +19,10 @@ def test_a_takeover_ends_the_turn_of_whoever_drives_the_session(here: Place) -> 
     wrong = here.moorage("session", "takeover", "--token", "999", "--json")
     assert wrong.returncode == 1
     assert "is driven with token" in error_of(wrong.stderr)["message"]
-    taken = here.moorage("session", "takeover", "--token", lease["token"], "--json")
+    unsaid = here.moorage("session", "takeover", "--json")
+    assert unsaid.returncode == 2
+    assert error_of(unsaid.stderr)["hint"].startswith("--yes ")
+    taken = here.moorage("session", "takeover", "--token", lease["token"], "--yes", "--json")
     assert taken.returncode == 0, taken.stderr
     [told] = documents(taken.stdout)
     assert (told["lease"]["holder"], str(told["lease"]["token"])) == (lease["holder"], lease["token"])
@@ -35,10 +38,13 @@ def test_a_takeover_ends_the_turn_of_whoever_drives_the_session(here: Place) -> 
 def test_a_takeover_of_a_parked_runtime_loses_nothing(here: Place) -> None:
     here.moorage("run", "say parked")
     lease = session_here(here)["lease"]
-    taken = here.moorage("session", "takeover")
+    unsaid = here.moorage("session", "takeover")
+    assert (unsaid.returncode, unsaid.stdout) == (2, "")
+    assert session_here(here)["lease"]["token"] == lease["token"]
+    taken = here.moorage("session", "takeover", "--yes")
     assert (taken.returncode, taken.stderr) == (0, "")
     assert taken.stdout == f"token {lease['token']} of {lease['holder']} is good no more\n"
-    nobody = here.moorage("session", "takeover")
+    nobody = here.moorage("session", "takeover", "--yes")
     assert nobody.returncode == 1
     assert nobody.stderr.startswith("error: no runner drives projects/default/sessions/")
     assert session_here(here).get("turn") is None

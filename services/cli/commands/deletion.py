@@ -10,12 +10,11 @@ import typer
 from moorage.session.v1 import session_pb2
 
 from services.cli.app import Context, JsonOption, call
+from services.cli.asking import YesOption, confirm
 from services.cli.connection import Connection
 from services.cli.directory import find_session
 from services.cli.exits import Exit
-from services.cli.failures import CommandFailed
 from services.cli.output import Output
-from services.cli.questions import confirmed, has_terminal
 from services.cli.refusals import Refusal
 from services.common.validation import mint_id
 
@@ -23,18 +22,12 @@ _TIMEOUT = 120.0
 _STAYS = session_pb2.RETENTION_POLICY_PINNED
 
 
-class NotConfirmed(CommandFailed):
-    """Nobody said yes; nothing was deleted."""
-
-    exit = Exit.USAGE
-
-
 def delete(
     context: typer.Context,
     session_ids: Annotated[
         list[str] | None, typer.Argument(metavar="[SESSION]...", help="Default: that of this directory.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
     wait: Annotated[bool, typer.Option(help="Wait until nothing is left.")] = True,
     _json: JsonOption = False,
 ) -> None:
@@ -59,8 +52,7 @@ async def _delete(connection: Connection, output: Output, session_id: str, *, ye
     found = await connection.sessions.GetSession(
         session_pb2.GetSessionRequest(session_id=session_id), metadata=connection.metadata
     )
-    if not yes:
-        await _confirm(found.session)
+    await confirm(output, f"delete {session_id} {_contents(found.session)} for good?", yes=yes)
     request = session_pb2.DeleteSessionRequest(session_id=session_id, wait=wait, request_id=mint_id("delete"))
     answer = await connection.sessions.DeleteSession(request, metadata=connection.metadata, timeout=_TIMEOUT)
     gone = not answer.HasField("session")
@@ -69,14 +61,6 @@ async def _delete(connection: Connection, output: Output, session_id: str, *, ye
         output.error(f"{session_id} is not deleted yet", "`moorage session get` tells why")
         return Exit.FAILED
     return Exit.COMPLETED
-
-
-async def _confirm(session: session_pb2.Session) -> None:
-    """Raise NotConfirmed unless somebody at the terminal says yes."""
-    if not has_terminal():
-        raise NotConfirmed("deleting a session cannot be undone", hint="--yes says that it is meant")
-    if not await confirmed(f"delete {session.session_id} {_contents(session)} for good? [y/N] "):
-        raise NotConfirmed(f"{session.session_id} stays as it is")
 
 
 def _contents(session: session_pb2.Session) -> str:
