@@ -15,6 +15,7 @@ MAX_PROJECT: Final = 63
 DEFAULT_PROJECT: Final = "default"
 
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_SECRET: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
 _PROJECT: Final = re.compile(r"[a-z0-9-]{1,63}")
 
 
@@ -39,6 +40,13 @@ def check_project(value: str, field: str = "project") -> str:
     """A project: 1 to 63 of `a-z 0-9 -`."""
     if not _PROJECT.fullmatch(value):
         raise InvalidArgument.of(field, f"must be 1 to {MAX_PROJECT} of a-z 0-9 -")
+    return value
+
+
+def check_secret(field: str, value: str) -> str:
+    """The name of a secret. The error does not repeat it: it may be the secret itself."""
+    if not _SECRET.fullmatch(value):
+        raise InvalidArgument.of(field, "must name a secret: 1 to 128 of A-Z a-z 0-9 _ . -")
     return value
 
 

@@ -6,6 +6,7 @@ none but its own. Values are in the memory of the runner and of what it starts, 
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Final
 from moorage.common.v1.turn_pb2 import EndReason
 from moorage.session.v1.session_pb2 import AgentSpec
 
+from services.common.errors import InvalidArgument
+from services.common.validation import check_project, check_secret
 from services.runner.endings import TurnFailed
 
 _LARGEST: Final = 64 * 1024
@@ -51,6 +54,12 @@ class Secrets:
     def _read(self, project: str, name: str) -> str:
         if self._directory is None:
             raise _unknown(name, "this runner has no secrets (--secrets-directory)")
+        try:
+            check_project(project)
+            check_secret("name", name)
+        except InvalidArgument:
+            # It would leave the directory; nothing of it is repeated.
+            raise _unknown("(unnamed)", "that is no name of one") from None
         path = self._directory / project / name
         try:
             return _content(path)
@@ -63,8 +72,10 @@ class Secrets:
 
 def _content(path: Path) -> str:
     """The text of a file, without the newline that editors end it with."""
-    with path.open("rb") as file:
-        if not stat.S_ISREG(path.stat().st_mode):
+    # Links are followed, which whoever mounts the directory makes; a pipe is not waited for.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ValueError("no regular file")
         content = file.read(_LARGEST + 1)
     if len(content) > _LARGEST or b"\0" in content:

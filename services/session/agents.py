@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
 from moorage.session.v1 import session_pb2
 
 from services.common.errors import InvalidArgument
-from services.common.validation import check_present, check_size, check_text
+from services.common.validation import check_present, check_secret, check_size, check_text
 from services.session.checks import check_environment, check_name, stored
 
 _MAX_VALUE: Final = 255
@@ -19,7 +18,6 @@ _MAX_ARGUMENTS: Final = 64
 _MAX_TEXT: Final = 4096
 # All of it is part of the session's row, and read with it.
 _MAX_SPEC: Final = 64 * 1024
-_SECRET: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
 _SCHEMES: Final = ("http://", "https://")
 
 
@@ -75,7 +73,13 @@ def _check_called(field: str, called: session_pb2.McpHttp) -> None:
     _check_long(f"{field}.url", called.url)
     _check_headers(f"{field}.headers", called.headers)
     _check_headers(f"{field}.secret_refs", called.secret_refs)
-    _check_names(f"{field}.secret_refs", called.secret_refs, called.headers)
+    # Names of headers are the same in any case.
+    names = [name.lower() for name in (*called.headers, *called.secret_refs)]
+    _check_names(
+        f"{field}.secret_refs",
+        called.secret_refs,
+        {name for name in called.secret_refs if names.count(name.lower()) > 1},
+    )
 
 
 def _check_headers(field: str, headers: Mapping[str, str]) -> None:
@@ -92,15 +96,11 @@ def _check_secrets(field: str, refs: Mapping[str, str], others: Mapping[str, str
     _check_names(field, refs, others)
 
 
-def _check_names(field: str, refs: Mapping[str, str], others: Mapping[str, str]) -> None:
-    for name, secret in refs.items():
-        if not _SECRET.fullmatch(secret):
-            # Not what it is: it may be the secret itself.
-            raise InvalidArgument.of(
-                f"{field}.{name[:80]}", "must name a secret: 1 to 128 of A-Z a-z 0-9 _ . -"
-            )
+def _check_names(field: str, refs: Mapping[str, str], others: Container[str]) -> None:
+    for name in sorted(refs):
+        check_secret(f"{field}.{name[:80]}", refs[name])
         if name in others:
-            raise InvalidArgument.of(f"{field}.{name[:80]}", "is given as a value, too")
+            raise InvalidArgument.of(f"{field}.{name[:80]}", "is given twice")
 
 
 def _check_value(field: str, value: str) -> None:

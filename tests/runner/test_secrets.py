@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import grpc
@@ -21,6 +22,9 @@ from tests.runner.talks import Talks
 VALUE = "do-not-tell-1b8f2e"
 STDIO = session_pb2.McpServer(
     name="files", stdio=session_pb2.McpStdio(command="files", secret_refs={"KEY": "key.2"})
+)
+HTTP = session_pb2.McpServer(
+    name="far", http=session_pb2.McpHttp(url="http://127.0.0.1:1/", secret_refs={"Authorization": "token"})
 )
 
 
@@ -55,11 +59,12 @@ async def test_an_agent_and_its_servers_get_them_and_nothing_stores_or_tells_the
     stack: Stack, talks: Talks, profile: str, root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
-    await create(talks, profile, secret_refs={"TOKEN": "token"}, mcp_servers=[STDIO])
+    await create(talks, profile, secret_refs={"TOKEN": "token"}, mcp_servers=[STDIO, HTTP])
     assert (await talks.run("s", "t", "go")).state == turn_pb2.TURN_STATE_COMPLETED
     known = json.loads((root / "known.json").read_text())
     assert known["token"] == VALUE
     assert known["mcp_servers"][0]["env"] == [{"name": "KEY", "value": f"{VALUE}2"}]
+    assert known["mcp_servers"][1]["headers"] == [{"name": "Authorization", "value": VALUE}]
     session = await talks.session("s")
     assert dict(session.agent.secret_refs) == {"TOKEN": "token"}
     assert await rows_with(stack.database_url, VALUE) == []
@@ -100,7 +105,8 @@ async def test_a_terminal_of_the_client_has_no_secrets(
 
 
 async def test_bad_references_are_refused_without_repeating_them(talks: Talks, profile: str) -> None:
-    http = session_pb2.McpHttp(url="http://127.0.0.1:1/", headers={"A": "b"}, secret_refs={"A": "token"})
+    http = session_pb2.McpHttp(url="http://127.0.0.1:1/", headers={"A": "b"}, secret_refs={"a": "token"})
+    twice = session_pb2.McpHttp(url="http://127.0.0.1:1/", secret_refs={"KEY": "token", "key": "token"})
     for fields, field in (
         ({"secret_refs": {"1": "token"}}, "agent.secret_refs"),
         ({"secret_refs": {"TOKEN": f"../{VALUE}"}}, "agent.secret_refs.TOKEN"),
@@ -109,7 +115,11 @@ async def test_bad_references_are_refused_without_repeating_them(talks: Talks, p
         ({"secret_refs": {"A": "token"}, "environment": {"A": "b"}}, "agent.secret_refs.A"),
         (
             {"mcp_servers": [session_pb2.McpServer(name="far", http=http)]},
-            "agent.mcp_servers[0].http.secret_refs.A",
+            "agent.mcp_servers[0].http.secret_refs.a",
+        ),
+        (
+            {"mcp_servers": [session_pb2.McpServer(name="far", sse=twice)]},
+            "agent.mcp_servers[0].sse.secret_refs.KEY",
         ),
     ):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -144,14 +154,24 @@ def test_what_cannot_be_read_is_refused_by_its_name_only(secrets: Path) -> None:
     (secrets / "default" / "nul").write_bytes(b"a\0b")
     (secrets / "default" / "long").write_bytes(b"x" * (64 * 1024 + 1))
     (secrets / "default" / "directory").mkdir()
+    os.mkfifo(secrets / "default" / "pipe")
     (secrets / "default" / "link").symlink_to("token")
-    for name in ("binary", "nul", "long", "directory"):
+    for name in ("binary", "nul", "long", "directory", "pipe"):
         with pytest.raises(TurnFailed) as refused:
             Secrets(secrets).reveal("default", session_pb2.AgentSpec(secret_refs={"A": name}))
         assert f"the secret {name} is not known: it cannot be read" in str(refused.value)
     # As Kubernetes mounts them.
     linked = Secrets(secrets).reveal("default", session_pb2.AgentSpec(secret_refs={"A": "link"}))
     assert dict(linked.environment) == {"A": VALUE}
+    for project, name in (
+        ("default", "../other/far"),
+        ("default", ".."),
+        ("default/..", "token"),
+        ("", "token"),
+    ):
+        with pytest.raises(TurnFailed, match="the secret .unnamed. is not known") as refused:
+            Secrets(secrets).reveal(project, session_pb2.AgentSpec(secret_refs={"A": name}))
+        assert refused.value.code == "SECRET_UNKNOWN"
     with pytest.raises(TurnFailed) as refused:
         Secrets(None).reveal("default", session_pb2.AgentSpec(secret_refs={"A": "token"}))
     assert "--secrets-directory" in str(refused.value)

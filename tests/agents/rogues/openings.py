@@ -115,6 +115,6 @@ OPENINGS: dict[str, Callable[[], Message]] = {
     "speaks_early": speaks_before_its_session,
     "ignores_cancel_after_load": loads,
     "tells_settings": lambda: with_settings(introduce()),
-    "keeps_secrets": lambda: with_settings(introduce()),
+    "keeps_secrets": lambda: with_settings(introduce(agentCapabilities={"mcpCapabilities": {"http": True}})),
 }
 speaks_early = says_hello
