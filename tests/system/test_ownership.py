@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from moorage.common.v1 import turn_pb2
-from moorage.session.v1 import journal_pb2
+from moorage.session.v1 import journal_pb2, session_pb2
 
 from services.common.channels import open_channel
 from tests.conditions import eventually
@@ -97,6 +97,7 @@ class Paused:
     def __init__(self, stack: Stack, talks: Talks, runners: Runners, between: JournalBetween) -> None:
         self.stack, self.talks, self.between = stack, talks, between
         self.sent = runners.gates.hold("runner.prompt.before_send", "starts")
+        self.answered = runners.gates.hold("runner.answer.received", "asks")
         self.held = Gate()
         self.trees: dict[str, Processes] = {}
 
@@ -110,6 +111,12 @@ class Paused:
             )
             await self.talks.start(session_id, session_id, prompt)
         await eventually(self._asks, within=30, what="a question waits")
+        (asked,) = (await self.talks.turn("asks", "asks")).pending_interaction_ids
+        request = session_pb2.AnswerInteractionRequest(
+            session_id="asks", interaction_id=asked, option_id="once"
+        )
+        await self.talks.stub.AnswerInteraction(request)
+        await self.answered.reached()
         await self.sent.reached()
         await logged(self.stack, "flood.log", hit_at(number, "paused"))
         self.between.before["AppendRecords"] = self.held
@@ -160,6 +167,7 @@ async def test_a_runner_that_was_paused_beyond_its_lease_while_another_took_over
             # What was on its way arrives now, and the runner goes on where it was.
             paused.held.open.set()
             paused.sent.release()
+            paused.answered.release()
             one.send(signal.SIGCONT)
             await eventually(lambda: len(one.events("lease lost")) >= len(paused.trees), within=30)
             await eventually(lambda: len(one.events("registered")) > 1, within=30, what="it registers anew")
