@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import sys
 from typing import Annotated, Final, NoReturn, TextIO
 
@@ -100,7 +101,8 @@ def main() -> None:
     """Entry point of the console script."""
     for stream in (sys.stdout, sys.stderr):
         _show_what_it_can(stream)
-    if _JSON in sys.argv:
+    # What comes after is text, a prompt for instance.
+    if _JSON in itertools.takewhile(lambda argument: argument != "--", sys.argv):
         _run_for_programs()
     app()
 

@@ -157,8 +157,9 @@ class Runtimes:
         agent: AgentSpec,
         environment: Mapping[str, str],
     ) -> Runtime:
-        """Have an agent started, with these variables and its profile's, secret ones too; renewed grants are shown for it from now on. To be opened; to be ended or cut.
+        """Have an agent started, with these variables and its profile's, secret ones too.
 
+        Renewed grants are shown for it from now on. To be opened; to be ended or cut.
         Never suspends, so whoever is interrupted has it, or it does not exist.
         """
         stack = AsyncExitStack()

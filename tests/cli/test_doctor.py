@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 
+import grpc
 import pytest
+from moorage.workspace.v1 import workspace_pb2
 
+from services.cli.commands import doctor
+from services.cli.state import Running
 from tests.cli.programs import Place
 
 pytestmark = pytest.mark.timeout(120)
@@ -28,3 +32,26 @@ def test_the_service_that_was_named_is_looked_at(moored: Place, place: Place) ->
     assert away.returncode == 1
     check = json.loads(away.stdout.splitlines()[-1])
     assert (check["check"], check["ok"], check["state"]) == ("session", False, "unwell")
+
+
+async def test_an_instance_that_knows_no_containers_is_told_of() -> None:
+    async def list_providers(_: object, __: object) -> workspace_pb2.ListProvidersResponse:
+        return workspace_pb2.ListProvidersResponse()
+
+    method = grpc.unary_unary_rpc_method_handler(
+        list_providers,
+        request_deserializer=workspace_pb2.ListProvidersRequest.FromString,
+        response_serializer=workspace_pb2.ListProvidersResponse.SerializeToString,
+    )
+    service = "moorage.workspace.v1.WorkspaceService"
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(service, {"ListProviders": method}),)
+    )
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    try:
+        running = Running(1, "", "", "", "", "", workspace=address, runner="")
+        assert "has no such provider" in await doctor._docker(running)
+    finally:
+        await server.stop(0)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+from services.cli.commands import down
+from services.cli.state import Running
 from tests.cli.programs import Place, error_of, up
 
 pytestmark = pytest.mark.timeout(120)
@@ -52,3 +58,13 @@ def test_now_does_not_wait_for_a_turn(place: Place) -> None:
         assert f'"pid": {announced["pid"]}' in ended.stdout
         assert program.ended()[0] == 143
         turn.kill()
+
+
+@pytest.mark.parametrize("now", [False, True])
+async def test_one_that_has_ended_meanwhile_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: bool
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    await down._end(Running(process.pid, str(tmp_path), *("" for _ in range(6))), 1.0, now=now)

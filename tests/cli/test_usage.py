@@ -28,6 +28,13 @@ def test_wrong_arguments_are_a_document_for_programs(
     assert message in error_of(told.stderr)["message"]
 
 
+def test_what_comes_after_two_dashes_is_no_option(place: Place) -> None:
+    told = place.moorage("session", "list", "--nothing", "--", "--json")
+    assert told.returncode == 2
+    assert "No such option: --nothing" in told.stderr
+    assert '"error"' not in told.stderr
+
+
 def test_help_and_version_are_not_changed_by_it(place: Place) -> None:
     assert place.moorage("run", "--help", "--json").returncode == 0
     assert place.moorage("--version").stdout.startswith("moorage ")

@@ -54,6 +54,9 @@ def demo(
     except typer.Exit as end:
         failed = end.exit_code == Exit.FAILED
         raise
+    except Exception:
+        failed = True
+        raise
     finally:
         # Also when nobody reads on, which ends the program in its own way.
         EmbeddedPostgres(state / "postgres").remove()  # as root it may keep its data elsewhere

@@ -149,7 +149,9 @@ async def _docker(running: Running) -> str:
     async with open_channel(running.workspace) as channel:
         request = workspace_pb2.ListProvidersRequest()
         answer = await WorkspaceServiceStub(channel).ListProviders(request, timeout=_TIMEOUT)
-    docker = next(provider for provider in answer.providers if provider.name == "docker")
+    docker = next((provider for provider in answer.providers if provider.name == "docker"), None)
+    if docker is None:
+        return "makes no containers: the workspace service has no such provider"
     if not docker.enabled:
         return f"makes no containers: {docker.unavailable_cause}"
     if docker.unavailable_cause:

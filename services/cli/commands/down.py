@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -56,9 +57,11 @@ def down(
 async def _end(running: Running, timeout: float, *, now: bool) -> None:
     """As Ctrl-C does there; a second one hurries."""
     until = time.monotonic() + timeout
-    for _ in range(2 if now else 1):
-        os.kill(running.pid, signal.SIGTERM)
-        await asyncio.sleep(_POLL)
+    # It may have ended since it was found, or after the first one.
+    with contextlib.suppress(ProcessLookupError):
+        for _ in range(2 if now else 1):
+            os.kill(running.pid, signal.SIGTERM)
+            await asyncio.sleep(_POLL)
     state = state_directory(Path(running.root))
     while is_served(state):
         if time.monotonic() > until:
