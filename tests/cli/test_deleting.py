@@ -52,14 +52,9 @@ def test_it_wants_a_yes_and_ends_what_runs_and_the_next_run_makes_a_new_session(
 
 def test_with_other_options_a_new_session_follows_one_that_was_deleted(here: Place) -> None:
     names = []
-    for flags in (
-        ["--approval", "allow"],
-        ["--approval", "deny"],
-        ["--approval", "ask"],
-        ["--approval", "deny"],
-    ):
+    for flags in (["--approval", "allow"], ["--approval", "deny"]):
         ran = here.moorage("run", "say anew", *flags)
-        assert (ran.returncode, ran.stderr) == (0, "")
+        assert ran.returncode == 0, ran.stderr
         session = session_here(here)
         names.append(session["sessionId"])
         assert session["approvalPolicy"] == f"APPROVAL_POLICY_{flags[1].upper()}"
