@@ -3,7 +3,7 @@ SHELL := /bin/sh
 BIN := .venv/bin
 # Additional arguments of `make test` and `make lock`, as in: make test ARGS="tests/owner -x"
 ARGS ?=
-# The tests of a file run in one process, files side by side: two processes for each core, up to eight.
+# The tests of a file run in one process, files side by side: three processes for two cores, up to eight.
 # ARGS="-n 0" runs them in this one, as a debugger needs it.
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 NAME ?=

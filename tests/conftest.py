@@ -54,8 +54,8 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two processes for each core: much of a test is waiting for a lease to end or a process to start."""
-    return min(2 * len(os.sched_getaffinity(0)), MOST_WORKERS)
+    """Three processes for two cores: much of a test is waiting for a lease to end or a process to start."""
+    return min(len(os.sched_getaffinity(0)) * 3 // 2, MOST_WORKERS) or 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
