@@ -13,17 +13,25 @@ import pytest
 
 from services.cli.interrupts import Interrupted, interruptible
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 @pytest.fixture
 def heard() -> Iterator[None]:
-    """The handlers of this process are as they were after the test."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    yield
+    """None of them is ignored, whoever started the tests; their handlers are as they were after the test."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     for number, handler in before.items():
-        assert signal.getsignal(number) == handler
+        if handler is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    usual = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    after = {number: signal.getsignal(number) for number in SIGNALS}
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    assert after == usual
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", SIGNALS)
 async def test_a_signal_cancels_the_work_and_is_told(heard: None, number: signal.Signals) -> None:
     cleaned: list[str] = []
 
