@@ -38,7 +38,9 @@ class WorkspaceSettings(ServiceSettings, DatabaseSettings):
         pattern=r"^[A-Za-z0-9_-]{1,64}$",
     )
     root: Path = Field(
-        Path(), validate_default=True, description="directory in which supplied directories must lie"
+        Path(),
+        validate_default=True,
+        description="directory in which supplied directories must lie; not named, none can be the source of a container",
     )
     default_directory: Path | None = Field(
         None, description="directory of sessions that name none; absolute, inside the root"
@@ -109,6 +111,11 @@ class WorkspaceSettings(ServiceSettings, DatabaseSettings):
     predecessor_grace: Seconds = Field(
         2.0, description="that a predecessor's shims have to clean up before everything is killed"
     )
+
+    @property
+    def named_root(self) -> str:
+        """The root if somebody named it, else empty: an engine need not see where this process was started."""
+        return str(self.root) if "root" in self.model_fields_set else ""
 
     @field_validator("root", "default_directory", "state_directory")
     @classmethod

@@ -32,7 +32,8 @@ from services.workspace.config import WorkspaceSettings
 from services.workspace.docker.containers import User
 from services.workspace.docker.engine import Engine
 from services.workspace.docker.exec.helpers import Helpers
-from services.workspace.docker.making import Ground
+from services.workspace.docker.ground import Ground
+from services.workspace.docker.making import NAME as DOCKER
 from services.workspace.docker.provider import DockerProvider, Offer
 from services.workspace.exec.commands import Commands
 from services.workspace.exec.environment import heritable
@@ -119,7 +120,8 @@ def build(settings: WorkspaceSettings) -> WorkspaceInstance:
         settings.instance_id, settings.lease_ttl, settings.predecessor_grace, lambda: server.endpoint
     )
     instance = Instance(place, leases, work, execs, writes, fork_server)
-    docker = _docker(settings, instance)
+    collecting = CollectingStore(database, settings.instance_id)
+    docker = _docker(settings, instance, collecting)
     registry = Registry([_local(settings, fork_server), docker])
     retries = Retries(settings.first_retry, settings.longest_retry)
     commands, sources = Commands(instance, execs, clock), SourceStore(database)
@@ -137,13 +139,14 @@ def build(settings: WorkspaceSettings) -> WorkspaceInstance:
         Looks(
             Overdue(OverdueStore(database, settings.instance_id), execs),
             _claims(settings, database, channels),
-            Sweep(instance, CollectingStore(database, settings.instance_id), store, execs, changes),
+            Sweep(instance, collecting, store, execs, changes),
         ),
         worker,
         Gauges(settings.instance_id, clock),
         Pace(settings.collect_interval, settings.longest_retry),
     )
     docker.engine.on_back(collector.wake)
+    worker.on_failed(collector.wake)
     parts = Parts(
         instance=instance,
         store=store,
@@ -184,14 +187,14 @@ def _means(settings: WorkspaceSettings) -> Means:
     )
 
 
-def _docker(settings: WorkspaceSettings, instance: Instance) -> DockerProvider:
+def _docker(settings: WorkspaceSettings, instance: Instance, collecting: CollectingStore) -> DockerProvider:
     engine = Engine(
         settings.docker_host,
         threads=settings.docker_threads,
         timeout=settings.docker_timeout,
         expected=bool(settings.docker_images),
     )
-    user = User(os.geteuid(), os.getegid())
+    user = User(os.geteuid(), os.getegid() or settings.docker_gid)
     if user.uid == 0:
         user = User(settings.docker_uid, settings.docker_gid)
     offer = Offer(
@@ -199,10 +202,16 @@ def _docker(settings: WorkspaceSettings, instance: Instance) -> DockerProvider:
         images=settings.docker_images,
         limits=Limits(settings.docker_cpus, settings.docker_memory, settings.docker_pids),
         network=Network(settings.docker_network.upper()),
-        root=str(settings.root),
     )
-    ground = Ground(settings.docker_bridge_network, str(settings.state_directory), user)
-    docker = DockerProvider(engine, Helpers(engine, lambda: instance.deadline), ground, offer)
+    ground = Ground(
+        bridge=settings.docker_bridge_network,
+        state_directory=str(settings.state_directory),
+        user=user,
+        root=settings.named_root,
+        socket=engine.socket,
+    )
+    helpers = Helpers(engine, lambda: instance.deadline)
+    docker = DockerProvider(engine, helpers, ground, offer, partial(collecting.has_any, DOCKER))
     instance.before_serving(docker.prepare)
     return docker
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -82,10 +83,15 @@ class Worker:
         self._busy: dict[tuple[str, str], _Task] = {}
         self._woken = asyncio.Event()
         self._stopping = threading.Event()
+        self._on_failed: list[Callable[[], None]] = []
 
     def wake(self) -> None:
         """There is new work."""
         self._woken.set()
+
+    def on_failed(self, tell: Callable[[], None]) -> None:
+        """Have this called when something could not be made: its remains count against no quota any more (W9)."""
+        self._on_failed.append(tell)
 
     async def run(self) -> None:
         """Work until cancelled; what is left undone is found by the next start."""
@@ -102,6 +108,7 @@ class Worker:
         for key in await self._work.fail_overdue():
             self._end(key)
             self._changes.notify()
+            self._failed()
         free = self._free()
         for (provider, state), count in free.items():
             for workspace in await self._work.take_due(provider, state, count, _UNHEARD) if count else ():
@@ -129,8 +136,10 @@ class Worker:
             self._end(key)
             await self._work.put_off(workspace, _BUSY, workspace.state_reason)
 
-    def _done(self, key: tuple[str, str], _: asyncio.Task[None]) -> None:
+    def _done(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
         del self._busy[key]
+        if task.cancelled():
+            self._failed()
         self._changes.notify()
         self.wake()
 
@@ -139,6 +148,10 @@ class Worker:
         busy = self._busy.get(key)
         if busy is not None and busy.state is WorkspaceState.PROVISIONING and not busy.task.cancelling():
             busy.task.cancel()
+
+    def _failed(self) -> None:
+        for tell in self._on_failed:
+            tell()
 
     async def _wait(self, seconds: float | None) -> None:
         """Until woken, at most for so long."""
@@ -162,6 +175,7 @@ class Worker:
                 await self._remove(workspace)
         except Refused as error:
             await self._workspaces.settle(workspace, WorkspaceState.FAILED, state_reason=str(error))
+            self._failed()
         except Exception as error:  # noqa: BLE001 (tried again, for as long as the state allows)
             await self._put_off(workspace, error)
 

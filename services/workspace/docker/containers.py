@@ -6,7 +6,7 @@ import io
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any, Final
 
 import docker
@@ -14,12 +14,13 @@ from docker.errors import APIError, NotFound
 
 from services.workspace.docker.exec.helper import HELPER_PATH, helper_archive
 from services.workspace.docker.labels import Labels
-from services.workspace.providers.registry import PassedBy, Refused
+from services.workspace.providers.registry import PassedBy, Refused, Unasked
 from services.workspace.specs import Spec
 
 HOME: Final = "/home/moorage"
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _CONFLICT: Final = 409
+_NOT_FOUND: Final = 404
 _BILLION: Final = 10**9
 # On their way out: nothing can be done with them any more.
 LEAVING: Final = frozenset({"removing", "dead"})
@@ -46,11 +47,15 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container as it stands; `environment` is what its image gives its processes."""
+    """A container as it stands; `environment` is what its image gives its processes.
+
+    `started` is when, as the engine writes it.
+    """
 
     id: str
     status: str
     running: bool
+    started: str
     labels: dict[str, str]
     environment: tuple[str, ...]
     error: str
@@ -131,6 +136,7 @@ def inspect(name: str, client: docker.DockerClient) -> Container | None:
         id=found["Id"],
         status=state["Status"],
         running=state["Running"],
+        started=state["StartedAt"],
         labels=config["Labels"] or {},
         environment=tuple(config["Env"] or ()),
         error=state["Error"],
@@ -148,7 +154,7 @@ def equip(container_id: str, archive: bytes, client: docker.DockerClient) -> Non
     api.put_archive(container_id, "/", archive)
 
 
-@cache
+@lru_cache(8)
 def equipment(architecture: str, user: User) -> bytes:
     """What each container gets: the helper, and a home directory."""
     archive = io.BytesIO(helper_archive(architecture))
@@ -163,6 +169,27 @@ def start(container_id: str, client: docker.DockerClient) -> None:
     """Start it, unless it runs."""
     api: Any = client.api
     api.start(container_id)
+
+
+def look(container_id: str, path: str, client: docker.DockerClient) -> tuple[str, str]:
+    """Since when it runs, and "DEVICE INODE" of a directory as its processes see it, else why not. Unasked."""
+    api: Any = client.api
+    started = api.inspect_container(container_id)["State"]["StartedAt"]
+    made = api.exec_create(container_id, [HELPER_PATH, "place", path], stdin=False, workdir="/")
+    words = api.exec_start(made["Id"])
+    if api.exec_inspect(made["Id"])["ExitCode"] is None:
+        raise Unasked("the engine does not tell what is in a container")
+    return str(started), words.decode(errors="replace").strip()
+
+
+def kill(container_id: str, client: docker.DockerClient) -> None:
+    """Have it not run."""
+    api: Any = client.api
+    try:
+        api.kill(container_id)
+    except APIError as error:
+        if error.status_code not in (_CONFLICT, _NOT_FOUND):
+            raise
 
 
 def select(filters: dict[str, list[str]], client: docker.DockerClient) -> Sequence[dict[str, Any]]:

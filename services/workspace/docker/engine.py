@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import socket
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import Final, TypeVar
 
@@ -18,7 +19,7 @@ import urllib3
 from docker.errors import APIError, DockerException
 
 from services.common.logs import get_logger
-from services.workspace.docker.threads import Threads
+from services.workspace.docker.threads import Call, Threads
 from services.workspace.providers.registry import Unasked
 
 T = TypeVar("T")
@@ -36,6 +37,10 @@ class Away(Unasked):
     """It does not answer."""
 
 
+class Busy(Unasked):
+    """It was not asked, as there are too many calls of it; that says nothing about it."""
+
+
 class Engine:
     """Finds its way back to an engine that was away.
 
@@ -44,7 +49,7 @@ class Engine:
     """
 
     def __init__(self, address: str, *, threads: int, timeout: float, expected: bool = True) -> None:
-        """`timeout`: seconds for one call, its wait for one of the `threads` included.
+        """`timeout`: seconds for one call, and as many for its wait for one of the `threads`.
 
         `expected`: whether it is worth a warning that there is no engine.
         """
@@ -59,6 +64,13 @@ class Engine:
         self._on_back: list[Callable[[], None]] = []
 
     @property
+    def socket(self) -> str:
+        """Where it listens on this machine, without links; empty when it does not."""
+        if not self.address.startswith(_UNIX):
+            return ""
+        return os.path.realpath(self.address.removeprefix(_UNIX))
+
+    @property
     def cause(self) -> str:
         """Why it did not answer last time; empty when it did, or was never asked."""
         return self._cause
@@ -71,18 +83,16 @@ class Engine:
         """What `work` makes of a client, in a thread. Unasked, and errors of the library."""
         return await self.answer(self.begin(work))
 
-    def begin(self, work: Callable[[docker.DockerClient], T]) -> Future[T]:
+    def begin(self, work: Callable[[docker.DockerClient], T]) -> Call[T]:
         """The same, to be asked later on whether it is over: it goes on when nobody waits."""
         return self._threads.submit(partial(self._do, work))
 
-    async def answer(self, future: Future[T]) -> T:
+    async def answer(self, call: Call[T]) -> T:
         """What came of it. What has not been begun when this is cancelled never is."""
         try:
-            async with asyncio.timeout(self._timeout):
-                result = await asyncio.wrap_future(future)
-        except TimeoutError:
-            self._missed(f"the engine does not answer within {self._timeout:g} s")
-            raise Away(self._cause) from None
+            result = await self._bounded(call)
+        except Busy:
+            raise
         except Away as error:
             self._missed(str(error))
             raise
@@ -91,6 +101,22 @@ class Engine:
             raise
         self._heard()
         return result
+
+    async def _bounded(self, call: Call[T]) -> T:
+        """Its result. Away if the engine takes too long, Busy if the wait for a thread does."""
+        answer = asyncio.wrap_future(call)
+        try:
+            await asyncio.wait([answer], timeout=self._timeout)
+            if not answer.done():
+                if call.cancel() or call.begun is None:
+                    raise Busy(f"the engine is busy with {self._most} calls that came before")
+                await asyncio.wait([answer], timeout=call.begun + self._timeout - time.monotonic())
+            if not answer.done():
+                raise Away(f"the engine does not answer within {self._timeout:g} s")
+            return answer.result()
+        finally:
+            call.cancel()
+            answer.cancel()
 
     async def look(self) -> float:
         """Ask whether it is there; the seconds until it should be asked again."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from services.common.failpoints import failpoint
@@ -18,13 +17,15 @@ from services.common.logs import get_logger
 from services.workspace.docker import containers
 from services.workspace.docker.containers import LEAVING, User, Wanted
 from services.workspace.docker.engine import Engine
+from services.workspace.docker.ground import Ground, Root, spec_of
 from services.workspace.docker.labels import PREFIX, Labels, selecting
+from services.workspace.docker.starting import Starter
 from services.workspace.providers import provisioned
 from services.workspace.providers.found import Found, Thing
 from services.workspace.providers.labels import Label
-from services.workspace.providers.registry import Unasked
+from services.workspace.providers.registry import Refused, Unasked, Vanished
 from services.workspace.sources.wanted import Directory
-from services.workspace.specs import Network, Spec
+from services.workspace.specs import Spec
 from services.workspace.workspaces import Workspace
 
 NAME: Final = "docker"
@@ -36,24 +37,6 @@ _CONFIRMED_WITHIN: Final = 20.0
 _log: Final = get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """What containers are made on: the engine's bridge network, the state directory, and who they run as."""
-
-    bridge: str
-    state_directory: str
-    user: User
-
-    def network(self, policy: Network) -> str:
-        """The engine's name of a network."""
-        return self.bridge if policy is Network.BRIDGE else "none"
-
-    def user_of(self, root: str) -> User:
-        """Who works in a directory: its owner, unless that is root."""
-        status = Path(root).stat()
-        return User(status.st_uid, status.st_gid) if status.st_uid else self.user
-
-
 class Maker:
     """Of one instance. Whatever is cancelled or fails is found by its labels, and by its name (W2)."""
 
@@ -61,35 +44,31 @@ class Maker:
         """Nothing is asked of the engine yet."""
         self._engine = engine
         self._ground = ground
-        self._architecture = ""
+        self.starter: Final = Starter(engine)
         self._creations: dict[tuple[str, str], list[Future[str]]] = {}
 
     async def make(self, workspace: Workspace, deployment: str) -> None:
-        """The directory, then the container, then its start. Refused, PassedBy, Unasked, errors of the library."""
+        """The directory, then the container, then its start. Refused, PassedBy, Unusable, errors of the library."""
         spec = spec_of(workspace)
         await failpoint("workspace.docker.before_directory")
-        user = await asyncio.to_thread(self._prepare, workspace, spec, deployment)
-        labels = Labels.of(workspace, deployment)
-        network = self._ground.network(spec.network)
-        await failpoint("workspace.docker.before_create")
-        container_id = await self._create(Wanted(labels, spec, network, workspace.root, user))
-        try:
-            await failpoint("workspace.docker.after_create")
-            await self.start(container_id, user)
-        except Exception as error:
-            await self._roll_back(container_id, error)
-            raise
-
-    async def start(self, container_id: str, user: User) -> None:
-        """Also one that ran before; it has what it needs to be executed in when this returns."""
-        if not self._architecture:
-            self._architecture = await self._engine.call(containers.architecture)
-        archive = containers.equipment(self._architecture, user)
-        await self._engine.call(partial(containers.equip, container_id, archive))
-        await failpoint("workspace.docker.after_helper")
-        await failpoint("workspace.docker.before_start")
-        await self._engine.call(partial(containers.start, container_id))
-        await failpoint("workspace.docker.after_start")
+        if not isinstance(spec.source, Directory):
+            await asyncio.to_thread(provisioned.make, workspace, deployment)
+        with self._prepared(workspace, spec) as root:
+            wanted = Wanted(
+                Labels.of(workspace, deployment),
+                spec,
+                self._ground.network(spec.network),
+                root.path,
+                root.user,
+            )
+            await failpoint("workspace.docker.before_create")
+            container_id = await self._create(wanted)
+            try:
+                await failpoint("workspace.docker.after_create")
+                await self.starter.start(container_id, root)
+            except Exception as error:
+                await self._roll_back(container_id, error)
+                raise
 
     async def remove(self, workspace: Workspace, deployment: str, give_up: Callable[[], bool]) -> None:
         """First the container, of every generation; the directory when that is confirmed (W3)."""
@@ -130,15 +109,22 @@ class Maker:
             # The thread of a call that was cancelled would go on.
             given_up.set()
 
-    def _prepare(self, workspace: Workspace, spec: Spec, deployment: str) -> User:
-        if isinstance(spec.source, Directory):
-            return self._ground.user_of(workspace.root)
-        provisioned.make(workspace, deployment)
-        user = self._ground.user
-        if os.geteuid() == 0:
-            # Nobody else can put a link there: its parent is ours alone.
-            os.chown(workspace.root, user.uid, user.gid, follow_symlinks=False)
-        return user
+    @contextlib.contextmanager
+    def _prepared(self, workspace: Workspace, spec: Spec) -> Iterator[Root]:
+        """Its directory, and who is to work there; held open within the block."""
+        with contextlib.ExitStack() as held:
+            if isinstance(spec.source, Directory):
+                descriptor = self._pin_source(workspace, held)
+            else:
+                descriptor = self._ground.pin(workspace, held)
+                _give(descriptor, self._ground.user)
+            yield self._ground.root_of(workspace, descriptor)
+
+    def _pin_source(self, workspace: Workspace, held: contextlib.ExitStack) -> int:
+        try:
+            return self._ground.pin(workspace, held)
+        except Vanished as error:
+            raise Refused(str(error)) from error
 
     async def _create(self, wanted: Wanted) -> str:
         """What is asked for goes on when nobody waits for it, so it is remembered until it is answered."""
@@ -175,6 +161,8 @@ class Maker:
         while listed := await self._engine.call(partial(containers.select, filters)):
             if time.monotonic() > deadline:
                 raise Unasked(f"the engine still has {', '.join(each['Id'][:12] for each in listed)}")
+            for each in listed:
+                self.starter.forget(each["Id"])
             await self._engine.call(partial(containers.remove, [each["Id"] for each in listed]))
             await asyncio.sleep(_PAUSE)
 
@@ -190,9 +178,10 @@ class Maker:
         )
 
 
-def spec_of(workspace: Workspace) -> Spec:
-    """What it is to be; a container's workspace is always made, and has one."""
-    return workspace.spec or Spec()
+def _give(descriptor: int, user: User) -> None:
+    """To who works there, which only root can; else it is ours, and they are."""
+    if os.geteuid() == 0:
+        os.chown(f"/proc/self/fd/{descriptor}", user.uid, user.gid)
 
 
 def _found(listed: dict[str, Any]) -> Found:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -17,6 +17,7 @@ from typing import Final
 from docker.errors import APIError
 
 from services.common.errors import InvalidArgument
+from services.common.failpoints import failpoint
 from services.common.logs import get_logger
 from services.common.loops import forever
 from services.workspace.docker import containers
@@ -24,21 +25,23 @@ from services.workspace.docker.containers import Container
 from services.workspace.docker.engine import Engine
 from services.workspace.docker.exec.helper import why_missing
 from services.workspace.docker.exec.helpers import Helpers
+from services.workspace.docker.ground import Ground, Root
 from services.workspace.docker.labels import Labels, selecting
-from services.workspace.docker.making import NAME, Ground, Maker, spec_of
+from services.workspace.docker.making import NAME, Maker
 from services.workspace.exec.environment import heritable
 from services.workspace.exec.marker import Marker
 from services.workspace.exec.process import Process
 from services.workspace.providers import directories, roots
 from services.workspace.providers.files import Tree
 from services.workspace.providers.found import Found
-from services.workspace.providers.registry import Unasked, Unusable, Vanished
+from services.workspace.providers.registry import Refused, Unasked, Unusable, Vanished
 from services.workspace.sources.wanted import Directory, Source
 from services.workspace.specs import Limits, Network, Spec
 from services.workspace.workspaces import Workspace
 
 # Nothing is served meanwhile.
 _LONGEST_LOOK: Final = 5.0
+_LOOK_FOR_USE: Final = 10.0
 
 _log: Final = get_logger(__name__)
 
@@ -47,13 +50,12 @@ _LEAST: Final = Limits(cpus=0.01, memory_bytes=16 * 1024 * 1024, pids=8)
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What can be asked for. `root` is where directories that are sources must lie."""
+    """What can be asked for."""
 
     enabled: bool
     images: tuple[str, ...]
     limits: Limits
     network: Network
-    root: str
 
 
 class DockerProvider:
@@ -63,12 +65,20 @@ class DockerProvider:
     root: Final = ""
     default_directory: Final = ""
 
-    def __init__(self, engine: Engine, helpers: Helpers, ground: Ground, offer: Offer) -> None:
-        """`prepare` comes before it is used."""
+    def __init__(
+        self,
+        engine: Engine,
+        helpers: Helpers,
+        ground: Ground,
+        offer: Offer,
+        has_any: Callable[[], Awaitable[bool]],
+    ) -> None:
+        """`prepare` comes before it is used. `has_any`: whether there are workspaces of it."""
         self.engine = engine
         self._helpers = helpers
         self._ground = ground
         self._offer = offer
+        self._has_any = has_any
         self._maker = Maker(engine, ground)
         self._deployment = ""
 
@@ -76,7 +86,7 @@ class DockerProvider:
         """Whose containers are its own, and what its processes carry."""
         self._deployment = marker.deployment
         self._helpers.prepare(marker)
-        if self.enabled:
+        if await self._is_used():
             await self._clear(marker)
 
     async def _clear(self, marker: Marker) -> None:
@@ -90,13 +100,18 @@ class DockerProvider:
             _log.warning("what an earlier start left was not looked for", error=str(error))
 
     async def run(self) -> None:
-        """Keep looking whether the engine is there, if it is used; until cancelled."""
+        """Keep looking whether the engine is there, while it is used; until cancelled."""
         try:
-            if self.enabled:
-                await forever("asking the engine whether it is there", self.engine.look)
-            await asyncio.Event().wait()
+            await forever("asking the engine whether it is there", self._look)
         finally:
             self.engine.close()
+
+    async def _look(self) -> float:
+        return await self.engine.look() if await self._is_used() else _LOOK_FOR_USE
+
+    async def _is_used(self) -> bool:
+        """What was made goes on being used where nothing is made any more."""
+        return self.enabled or await self._has_any()
 
     @property
     def images(self) -> Sequence[str]:
@@ -194,33 +209,30 @@ class DockerProvider:
     def files(self, workspace: Workspace) -> Iterator[Tree]:
         """See Provider. What is written belongs to whom the directory belongs to."""
         with contextlib.ExitStack() as held:
-            yield Tree.of_its_owner(self._pin(workspace, held), workspace.root)
+            yield Tree.of_its_owner(self._ground.pin(workspace, held), workspace.root)
 
     async def _running(self, workspace: Workspace) -> Container:
         """Its container; started again when the engine or the machine was. Vanished, Unusable, Unasked."""
         if not self._deployment:
             raise Unasked("this instance does not serve yet")
         labels = Labels.of(workspace, self._deployment)
-        with contextlib.ExitStack() as held:
-            self._pin(workspace, held)
-        with _asked_again():
-            found = await self.engine.call(partial(containers.inspect, labels.name))
-        if found is None or found.is_leaving or not labels.are(found.labels):
-            raise Vanished("its container is gone")
-        if found.running:
-            return found
-        return await self._revive(workspace, found)
+        with self._ground.found(workspace) as root:
+            with _asked_again():
+                found = await self.engine.call(partial(containers.inspect, labels.name))
+            if found is None or found.is_leaving or not labels.are(found.labels):
+                raise Vanished("its container is gone")
+            if not self._maker.starter.has_seen(found):
+                await self._revive(found, root)
+        return found
 
-    async def _revive(self, workspace: Workspace, found: Container) -> Container:
+    async def _revive(self, found: Container, root: Root) -> None:
+        await failpoint("workspace.docker.before_revive")
         try:
-            await self._maker.start(found.id, self._ground.user_of(workspace.root))
+            await self._maker.starter.start(found.id, root)
+        except Refused as error:
+            raise Unusable(str(error)) from error
         except APIError as error:
             raise Unusable(f"its container does not start: {error.explanation}") from error
-        return replace(found, running=True)
-
-    def _pin(self, workspace: Workspace, held: contextlib.ExitStack) -> int:
-        supplied = isinstance(spec_of(workspace).source, Directory)
-        return roots.pin(workspace, self._offer.root if supplied else self._ground.state_directory, held)
 
     def _network(self, field: str, network: Network) -> Network:
         if network is Network.UNSPECIFIED:
@@ -234,8 +246,7 @@ class DockerProvider:
     def _source(self, asked: Source | None) -> Source | None:
         if not isinstance(asked, Directory):
             return asked
-        field = "provision.source.path.directory"
-        return Directory(roots.accept(field, asked.path, self._offer.root, self._ground.state_directory))
+        return Directory(self._ground.accept("provision.source.path.directory", asked.path))
 
 
 @contextlib.contextmanager

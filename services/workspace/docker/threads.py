@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+class Call(Future[T]):
+    """Work for a thread; `begun` is when one began with it, in seconds of the monotonic clock."""
+
+    begun: float | None = None
 
 
 class Threads:
@@ -17,19 +24,19 @@ class Threads:
     def __init__(self, most: int) -> None:
         """None runs yet."""
         self._most = most
-        self._waiting: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[tuple[Call[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._idle = threading.Semaphore(0)
 
-    def submit(self, work: Callable[[], T]) -> Future[T]:
+    def submit(self, work: Callable[[], T]) -> Call[T]:
         """Do it when a thread is free; it can be cancelled until then."""
-        future: Future[T] = Future()
-        self._waiting.put((future, work))
+        call: Call[T] = Call()
+        self._waiting.put((call, work))
         if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
             thread = threading.Thread(target=self._run, name="engine", daemon=True)
             self._threads.append(thread)
             thread.start()
-        return future
+        return call
 
     def close(self) -> None:
         """End them, each after what it is at."""
@@ -44,12 +51,14 @@ class Threads:
             self._idle.release()
 
 
-def _do(future: Future[Any], work: Callable[[], Any]) -> None:
-    if not future.set_running_or_notify_cancel():
+def _do(call: Call[Any], work: Callable[[], Any]) -> None:
+    # Before it counts as begun, so that whoever finds that it has begun knows since when.
+    call.begun = time.monotonic()
+    if not call.set_running_or_notify_cancel():
         return
     try:
         result = work()
     except BaseException as error:  # noqa: BLE001 (whoever waits for it gets it)
-        future.set_exception(error)
+        call.set_exception(error)
     else:
-        future.set_result(result)
+        call.set_result(result)

@@ -13,7 +13,7 @@ import docker
 import pytest
 import requests
 
-from services.workspace.docker.engine import Away, Engine
+from services.workspace.docker.engine import Away, Busy, Engine
 from services.workspace.docker.threads import Threads
 from services.workspace.providers.registry import Unasked
 from tests.conditions import eventually
@@ -132,6 +132,18 @@ async def test_a_call_that_nobody_waits_for_any_more_is_not_begun(calls: Engine)
     await asyncio.gather(*blocking)
     await calls.call(_ping)
     assert not begun.is_set()
+
+
+async def test_a_call_that_others_hold_up_says_nothing_about_the_engine() -> None:
+    engine = Engine(shared_engine(), threads=1, timeout=0.2)
+    gate = threading.Event()
+    first = engine.begin(lambda _: gate.wait())
+    with pytest.raises(Busy):
+        await engine.call(_ping)
+    assert not engine.cause
+    gate.set()
+    assert await asyncio.wrap_future(first)
+    engine.close()
 
 
 async def _looks_back(calls: Engine) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,8 +14,13 @@ from moorage.common.v1.grant_pb2 import Grant
 from moorage.workspace.v1 import workspace_pb2
 
 from services.common.errors import MoorageError
+from services.workspace.docker.engine import Engine
+from services.workspace.docker.exec.helpers import Helpers
+from services.workspace.docker.labels import PREFIX
+from services.workspace.exec.marker import Marker
 from tests.conditions import eventually
 from tests.engines import PrivateEngine
+from tests.workspace.docker.cutting import cut_off
 from tests.workspace.docker.yard import Yard, make
 from tests.workspace.instances import Client, Holder, duration
 from tests.workspace.processes import appears, with_argument
@@ -213,6 +219,40 @@ async def test_a_paused_instance_leaves_nothing_when_its_lease_is_over(
             await (await successor.client()).channel.close()
             assert with_argument(tag) == []
     await client.channel.close()
+
+
+async def test_what_an_earlier_start_has_left_is_ended_also_where_nothing_is_made_any_more(
+    yard: Yard, tag: str
+) -> None:
+    async with yard.running() as (client, _):
+        await make(client)
+    container = await yard.inspect()
+    engine = Engine(yard.address, threads=1, timeout=30.0)
+    helpers = Helpers(engine, lambda: time.clock_gettime(time.CLOCK_BOOTTIME) + 600)
+    labels = container["Config"]["Labels"]
+    helpers.prepare(Marker(labels[f"{PREFIX}deployment"], yard.machine.instance_id, "earlier"))
+    process = await helpers.spawn(container["Id"], "/", None)
+    try:
+        await process.start(["/bin/sleep", tag], {}, terminal=False)
+        await appears(tag, 1)
+        async with yard.running(docker_enabled=False):
+            assert with_argument(tag) == []
+    finally:
+        process.close()
+        engine.close()
+
+
+async def test_an_engine_that_goes_before_the_helper_is_ready_is_waited_for(
+    yard: Yard, holder: Holder
+) -> None:
+    """Nothing was started, so it is no answer to whoever wanted to start something."""
+    async with cut_off(yard.address) as cutter, Yard(yard.machine, cutter.address).running() as (client, _):
+        await make(client)
+        grant = await holder.acquire()
+        cutter.armed = True
+        assert (await client.exec(grant, "true").refusal()).reason_name == "DEPENDENCY_UNAVAILABLE"
+        assert not cutter.armed
+        assert (await client.exec(grant, "echo", "again").run()).stdout == b"again\n"
 
 
 async def test_memory_stays_flat_while_a_hundred_megabytes_pass(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,11 @@ from moorage.common.v1.binding_pb2 import Binding, CloudBinding
 from moorage.common.v1.provision_pb2 import ProvisionSpec, ResourceLimits, SetupCommand, WorkspaceSource
 from moorage.workspace.v1 import workspace_pb2
 
+from services.common import failpoints
 from services.common.errors import AlreadyExists, FailedPrecondition, InvalidArgument
+from services.workspace.config import WorkspaceSettings
 from services.workspace.docker.labels import PREFIX, Labels
+from services.workspace.server import build as build_instance
 from tests.conditions import eventually
 from tests.engines import BUSYBOX
 from tests.workspace.docker.yard import DOCKER, MISSING, Yard, make
@@ -97,6 +101,61 @@ async def test_what_cannot_be_had_is_refused_by_name(
     with pytest.raises(InvalidArgument) as refused:
         await client.provision(provision=ProvisionSpec(provider="docker", **spec))
     assert [violation.field for violation in refused.value.violations] == [field]
+
+
+@pytest.mark.parametrize("what", ["state directory", "above it", "in it", "socket", "homes", "all"])
+async def test_what_no_container_may_have_is_no_source(what: str, yard: Yard) -> None:
+    """Whoever has it has the directories of all projects, or the machine."""
+    machine = yard.machine
+    async with yard.running(root="/") as (client, _):
+        await make(client)
+        directory = {
+            "state directory": machine.state,
+            "above it": machine.directory,
+            "in it": machine.state / PROJECT,
+            "socket": Path(yard.address.removeprefix("unix://")).resolve().parent,
+            "homes": Path("/home"),
+            "all": Path("/"),
+        }[what]
+        with pytest.raises(InvalidArgument) as refused:
+            await make(client, "w2", source=_path(str(directory)))
+        assert [each.field for each in refused.value.violations] == ["provision.source.path.directory"]
+
+
+async def test_without_a_root_that_was_named_there_are_no_sources(yard: Yard) -> None:
+    """The engine need not see the directory that the instance was started in."""
+    settings = yard.machine.settings(**yard.settings)
+    unnamed = WorkspaceSettings(**settings.model_dump(exclude={"root"}, exclude_unset=True))
+    async with build_instance(unnamed).running() as endpoint, Client.at(endpoint).channel as channel:
+        with pytest.raises(InvalidArgument, match="no --root"):
+            await make(Client(channel), source=_path(str(Path.cwd())))
+
+
+async def test_a_source_that_is_gone_when_it_is_made_fails_at_once(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    monkeypatch.setitem(failpoints._active, "workspace.docker.before_create", f"pause:{gate}")
+    supplied = yard.machine.supplied()
+    async with yard.running() as (client, _):
+        await client.provision(provision=ProvisionSpec(provider="docker", source=_path(str(supplied))))
+        await eventually(Path(f"{gate}.reached").exists, within=30)
+        supplied.rmdir()
+        gate.touch()
+        workspace = await client.settled()
+        assert workspace.state == FAILED
+        assert str(supplied) in workspace.state_reason
+        assert await yard.containers() == []
+
+
+async def test_a_directory_of_roots_group_is_not_worked_on_in_that_group(
+    client: Client, yard: Yard, holder: Holder
+) -> None:
+    supplied = yard.machine.supplied()
+    os.chown(supplied, 12345, 0)
+    assert (await make(client, source=_path(str(supplied)))).state == READY
+    ran = await client.exec(await holder.acquire(), "id", "-G").run()
+    assert ran.stdout == b"10001\n"
 
 
 async def test_no_network_can_be_asked_for_where_there_is_none(yard: Yard) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from moorage.common.v1 import provision_pb2
 from moorage.workspace.v1 import workspace_pb2
 
+from tests.conditions import eventually
 from tests.workspace.docker.yard import Yard, make
 from tests.workspace.instances import Client
 from tests.workspace.sources.archives import Entry, tar
@@ -36,10 +37,16 @@ async def test_files_belong_to_whom_the_processes_are(client: Client, yard: Yard
     assert (yard.directory() / "made").stat().st_uid == int(uid)
 
 
-async def test_a_failed_command_is_told(client: Client) -> None:
+async def test_a_failed_command_is_told_and_leaves_nothing(client: Client, yard: Yard) -> None:
+    """At once, and not by the next pass of the collector: it counts against no quota any more."""
     workspace = await make(client, setup=shell("echo no room; exit 3"))
     assert (workspace.state, workspace.state_reason) == (FAILED, "its set-up command ended with 3: no room")
     assert workspace.setup.ended == workspace_pb2.ExecEnded(exit_code=3)
+
+    async def none_left() -> bool:
+        return await yard.containers() == [] and not yard.directory().exists()
+
+    await eventually(none_left, what="container and directory are gone")
 
 
 async def test_a_command_may_reach_what_later_ones_may_not(client: Client, yard: Yard) -> None:

@@ -65,7 +65,7 @@ class Connection(asyncio.Protocol):
         """See asyncio.Protocol."""
         if self._listener is not None:
             words = self._words.decode(errors="replace").strip()
-            self._listener.on_lost(words or (str(exc) if exc else ""))
+            self._listener.on_lost(words)
 
     def _take(self, stream: int, piece: bytes) -> None:
         if stream != multiplexed.STDOUT:

@@ -19,7 +19,8 @@ from services.workspace.docker.exec.handover import Handover
 from services.workspace.docker.exec.helper import HELPER_PATH
 from services.workspace.docker.exec.process import DockerProcess
 from services.workspace.exec.marker import Marker
-from services.workspace.exec.process import StartFailed
+from services.workspace.exec.process import ProcessLost, StartFailed
+from services.workspace.providers.registry import Unasked
 
 if TYPE_CHECKING:
     from services.workspace.exec.process import Outcome
@@ -74,7 +75,7 @@ class Helpers:
     async def spawn(
         self, container_id: str, directory: str, terminal: tuple[int, int] | None
     ) -> DockerProcess:
-        """A helper in the container that waits for a command. StartFailed, and errors of the engine.
+        """A helper in the container that waits for a command. StartFailed, Unasked, and errors of the engine.
 
         `directory` is an absolute path in the container, `terminal` is (columns, rows).
         """
@@ -93,7 +94,11 @@ class Helpers:
                 async with asyncio.timeout(_READY_TIMEOUT):
                     await asyncio.shield(process.ready)
             except TimeoutError:
-                raise StartFailed("the helper in the container does not answer") from None
+                raise Unasked("the helper in the container does not answer") from None
+            except ProcessLost:
+                raise Unasked(
+                    "the engine or the container stopped while a command was to be executed"
+                ) from None
             return process
 
     @contextlib.asynccontextmanager

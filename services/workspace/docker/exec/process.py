@@ -138,7 +138,8 @@ class DockerProcess:
         """See Listener."""
         self._lifetime.stop()
         if not self.ready.done():
-            self.ready.set_exception(StartFailed(words or "the helper in the container did not answer"))
+            # The engine says in clear what it cannot execute; one that has stopped says nothing.
+            self.ready.set_exception(StartFailed(words) if words else ProcessLost())
         if not self.started.done():
             self.started.set_exception(
                 StartMissed(words or "the helper ended before the command was started")

@@ -1,0 +1,102 @@
+"""What containers are made on: directories of this machine, whom they belong to, and networks of the engine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from services.common.errors import InvalidArgument
+from services.workspace.docker.containers import HOME, User
+from services.workspace.docker.exec.helper import HELPER_PATH
+from services.workspace.providers import directories, roots
+from services.workspace.providers.registry import Unusable
+from services.workspace.sources.wanted import Directory
+from services.workspace.specs import Network, Spec
+from services.workspace.workspaces import Workspace
+
+_NO_SOURCES: Final = "no directory can be a source: this instance was given no --root"
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A workspace's directory as it was found: which one it is, and who works in it."""
+
+    path: str
+    device: int
+    inode: int
+    user: User
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The engine's bridge network, the state directory, and who containers run as.
+
+    Directories that are sources lie in `root`; there are none when it is empty. `socket` is the
+    engine's, without links; empty when it has none here.
+    """
+
+    bridge: str
+    state_directory: str
+    user: User
+    root: str = ""
+    socket: str = ""
+
+    def network(self, policy: Network) -> str:
+        """The engine's name of a network."""
+        return self.bridge if policy is Network.BRIDGE else "none"
+
+    def accept(self, field: str, directory: str) -> str:
+        """A directory that is to be a source, without links; InvalidArgument naming the field."""
+        if not self.root:
+            raise InvalidArgument.of(field, _NO_SOURCES)
+        resolved = roots.accept(field, directory, self.root, self.state_directory)
+        if within := self._kept(resolved):
+            raise InvalidArgument.of(field, f"{directory} contains {within}")
+        return resolved
+
+    def pin(self, workspace: Workspace, held: contextlib.ExitStack) -> int:
+        """Its directory, open until the stack is closed. Vanished, Unusable."""
+        if not isinstance(spec_of(workspace).source, Directory):
+            return roots.pin(workspace, self.state_directory, held)
+        # It was accepted under other settings, perhaps.
+        if not self.root:
+            raise Unusable(_NO_SOURCES)
+        if within := self._kept(workspace.root):
+            raise Unusable(f"{workspace.root} contains {within}")
+        return roots.pin(workspace, self.root, held)
+
+    @contextlib.contextmanager
+    def found(self, workspace: Workspace) -> Iterator[Root]:
+        """The same, as a container has to have it: what is open is not replaced by another of its number."""
+        with contextlib.ExitStack() as held:
+            yield self.root_of(workspace, self.pin(workspace, held))
+
+    def root_of(self, workspace: Workspace, descriptor: int) -> Root:
+        """What an open directory is, and who works there."""
+        status = os.fstat(descriptor)
+        return Root(workspace.root, status.st_dev, status.st_ino, self._user_of(status))
+
+    def _user_of(self, status: os.stat_result) -> User:
+        """The owner, if that is for this instance to choose; never root, nor root's group."""
+        if os.geteuid() != 0 or status.st_uid == 0:
+            return self.user
+        return User(status.st_uid, status.st_gid or self.user.gid)
+
+    def _kept(self, directory: str) -> str:
+        """What must not be mounted, or must not be hidden in a container, and lies there; or nothing."""
+        kept = {
+            "the provisioned workspaces": self.state_directory,
+            "the engine's socket": self.socket,
+            "what every container has of its own": HELPER_PATH,
+            "the home directory of containers": HOME,
+        }
+        inside = (what for what, path in kept.items() if path and directories.is_inside(path, directory))
+        return next(inside, "")
+
+
+def spec_of(workspace: Workspace) -> Spec:
+    """What it is to be; a container's workspace is always made, and has one."""
+    return workspace.spec or Spec()
