@@ -111,17 +111,18 @@ class Worker:
             self._failed()
         free = self._free()
         for (provider, state), count in free.items():
-            for workspace in await self._work.take_due(provider, state, count, _UNHEARD) if count else ():
+            for workspace in await self._work.take_due(provider, state, count, _UNHEARD, self._busy):
                 await self._begin(group, workspace)
-        await self._wait(await self._work.next_due() if all(free.values()) else _LONGEST_LOOK)
+        await self._wait(await self._work.next_due(free))
 
     def _free(self) -> dict[tuple[str, WorkspaceState], int]:
-        """How many more may be worked on: a provider that hangs holds up no other's workspaces."""
+        """How many more may be worked on, where any: a provider that hangs holds up no other's workspaces."""
         at_work = Counter((each.provider, each.state) for each in self._busy.values())
         return {
             (provider.name, state): most - at_work[provider.name, state]
             for provider in self._registry.by_name()
             for state, most in _AT_ONCE.items()
+            if at_work[provider.name, state] < most
         }
 
     async def _begin(self, group: asyncio.TaskGroup, workspace: Workspace) -> None:

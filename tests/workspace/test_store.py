@@ -15,6 +15,7 @@ from services.workspace.workspaces import Intent, Origin, Source, Workspace, Wor
 from tests.conditions import eventually
 
 PROVISIONING = WorkspaceState.PROVISIONING
+KINDS = [("local", PROVISIONING)]
 
 
 @pytest.fixture
@@ -92,13 +93,34 @@ async def test_due_work_is_taken_once(store: WorkspaceStore, work: WorkStore) ->
     hour = timedelta(hours=1)
     taken = await asyncio.gather(*(work.take_due("local", PROVISIONING, 10, hour) for _ in range(5)))
     assert sorted(map(len, taken)) == [0, 0, 0, 0, 1]
-    due = await work.next_due()
+    due = await work.next_due(KINDS)
     assert due is not None
     assert 0 < due <= 60, "at its deadline"
     # A successor begins anew, at once.
     await work.take_over("host:2", 6)
     (again,) = await work.take_due("local", PROVISIONING, 10, hour)
     assert (again.attempts, again.endpoint) == (2, "host:2")
+
+
+async def test_what_is_being_tried_is_no_further_attempt(store: WorkspaceStore, work: WorkStore) -> None:
+    busy = {("default", "w1"): "a task"}
+    (first,) = await work.take_due("local", PROVISIONING, 10, timedelta())
+    (still,) = await work.take_due("local", PROVISIONING, 10, timedelta(), busy)
+    (second,) = await work.take_due("local", PROVISIONING, 10, timedelta(), {("default", "w2"): "another"})
+    assert [each.attempts for each in (first, still, second)] == [1, 1, 2]
+
+
+async def test_what_cannot_be_begun_is_waited_for_until_its_deadline_only(
+    store: WorkspaceStore, work: WorkStore
+) -> None:
+    now = await work.next_due(KINDS)
+    assert now is not None
+    assert now <= 0
+    later = await work.next_due([("docker", PROVISIONING), ("local", WorkspaceState.DELETING)])
+    assert later is not None
+    assert 0 < later <= 60
+    await store.mark_deleting("default", "w1")
+    assert await work.next_due(KINDS) is None
 
 
 async def test_a_former_holder_changes_no_endpoint(store: WorkspaceStore, work: WorkStore) -> None:
@@ -110,7 +132,7 @@ async def test_work_of_others_is_not_taken(store: WorkspaceStore, database: Data
     other = WorkStore(database, "two")
     await other.take_over("host:3", 1)
     assert await other.take_due("local", PROVISIONING, 10, timedelta(hours=1)) == []
-    assert await other.next_due() is None
+    assert await other.next_due(KINDS) is None
 
 
 async def test_a_deployment_is_named_by_its_database(work: WorkStore) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
 
 from services.common.database import Database
 from services.workspace.store.rows import workspace_of
 from services.workspace.workspaces import Workspace, WorkspaceState
+
+Key = tuple[str, str]
 
 
 class WorkStore:
@@ -57,14 +60,25 @@ class WorkStore:
         return [(row["project"], row["workspace_id"]) for row in rows]
 
     async def take_due(
-        self, provider: str, state: WorkspaceState, limit: int, again_in: timedelta
+        self,
+        provider: str,
+        state: WorkspaceState,
+        limit: int,
+        again_in: timedelta,
+        busy: Collection[Key] = (),
     ) -> list[Workspace]:
-        """Begin what is due in that state; it is due again in `again_in` should nothing be heard of it."""
+        """Begin what is due in that state; it is due again in `again_in` should nothing be heard of it.
+
+        What is `busy` is being tried already, which is no further attempt.
+        """
         async with self._database.connection() as connection:
             rows = await connection.fetch(
                 """
                 UPDATE workspace.workspaces AS workspace
-                SET attempts = attempts + 1, due_at = clock_timestamp() + $3::interval
+                SET due_at = clock_timestamp() + $3::interval,
+                    attempts = attempts + ((workspace.project, workspace.workspace_id) NOT IN (
+                        SELECT * FROM unnest($6::text[], $7::text[])
+                    ))::integer
                 FROM workspace.instances AS instance
                 WHERE instance.instance_id = workspace.instance_id
                   AND (workspace.project, workspace.workspace_id) IN (
@@ -81,6 +95,8 @@ class WorkStore:
                 again_in,
                 state,
                 provider,
+                [project for project, _ in busy],
+                [workspace_id for _, workspace_id in busy],
             )
         return [workspace_of(row) for row in rows]
 
@@ -107,16 +123,23 @@ class WorkStore:
                 anew,
             )
 
-    async def next_due(self) -> float | None:
-        """Seconds until something is due, or too late; None when there is nothing to do."""
+    async def next_due(self, kinds: Collection[tuple[str, WorkspaceState]]) -> float | None:
+        """Seconds until something of these kinds is due, by provider and state, or anything is too late.
+
+        None when there is nothing to do.
+        """
         async with self._database.connection() as connection:
             seconds: float | None = await connection.fetchval(
                 """
-                SELECT extract(epoch FROM min(least(due_at, deadline)) - clock_timestamp())::float8
+                SELECT extract(epoch FROM min(least(deadline, CASE
+                    WHEN (provider, state) IN (SELECT * FROM unnest($2::text[], $3::text[])) THEN due_at
+                END)) - clock_timestamp())::float8
                 FROM workspace.workspaces
                 WHERE instance_id = $1 AND state IN ('PROVISIONING', 'DELETING')
                 """,
                 self._instance_id,
+                [provider for provider, _ in kinds],
+                [state for _, state in kinds],
             )
         return seconds
 
