@@ -15,7 +15,7 @@ from moorage.workspace.v1 import workspace_pb2
 from moorage.workspace.v1.workspace_pb2_grpc import add_WorkspaceServiceServicer_to_server
 
 from services.common.channels import Channels, open_channel
-from services.common.clock import SystemClock
+from services.common.clock import Clock, SystemClock
 from services.common.database import Database
 from services.common.serving import ServiceServer
 from services.fencing.keys import KeyCache
@@ -138,7 +138,7 @@ def build(settings: WorkspaceSettings) -> WorkspaceInstance:
         registry,
         Looks(
             Overdue(OverdueStore(database, settings.instance_id), execs),
-            _claims(settings, database, channels),
+            _claims(settings, database, channels, clock),
             Sweep(instance, collecting, store, execs, changes),
         ),
         worker,
@@ -233,11 +233,11 @@ def _local(settings: WorkspaceSettings, fork_server: ForkServer) -> LocalProvide
     )
 
 
-def _claims(settings: WorkspaceSettings, database: Database, channels: Channels) -> Claims:
+def _claims(settings: WorkspaceSettings, database: Database, channels: Channels, clock: Clock) -> Claims:
     store = ClaimStore(database, settings.instance_id, settings.unclaimed_after)
     if not settings.session_address:
-        return Claims(store, None)
-    return Claims(store, Sessions(channels.to(settings.session_address)).workspace_of)
+        return Claims(store, None, clock)
+    return Claims(store, Sessions(channels.to(settings.session_address)).workspace_of, clock)
 
 
 async def _awaited(loop: Callable[[], Awaitable[None]]) -> None:

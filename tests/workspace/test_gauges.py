@@ -59,5 +59,6 @@ async def test_passes_and_what_they_find_are_counted(machine: Machine) -> None:
     assert passes >= 2, "dry runs do not count"
     [(_, age)] = _points(sent, "moorage.workspace.collection_age")
     assert 0 <= age < 60
-    things = {each["thing"]: count for each, count in _points(sent, "moorage.workspace.things")}
+    points = _points(sent, "moorage.workspace.things")
+    things = {each["thing"]: count for each, count in points if each["provider"] == "local"}
     assert things == {"directory": 2, "container": 0}

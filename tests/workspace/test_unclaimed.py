@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from moorage.workspace.v1 import workspace_pb2
 
+from services.common.clock import ManualClock
 from services.common.database import Database
+from services.workspace.collector.unclaimed import Claims
 from services.workspace.store.claims import ClaimStore
 from tests.databases import execute, fetch_value
 from tests.workspace.garbage import rows, told
@@ -104,6 +106,25 @@ async def test_nothing_is_concluded_from_silence(
     assert len(sessions.asked) == 1
     sessions.away = False
     assert told(await asking.collect()) == [("unclaimed", "w1", True)]
+
+
+async def test_a_slow_answer_holds_up_no_pass_and_the_next_goes_on(
+    client: Client, machine: Machine, database: Database
+) -> None:
+    clock, asked = ManualClock(), list[str]()
+
+    async def slow(_: str, session_id: str) -> str:
+        asked.append(session_id)
+        await clock.advance(4.0)
+        return session_id.replace("s", "w")
+
+    for number in range(5):
+        await client.make(f"w{number}", session_id=f"s{number}")
+    claims = Claims(ClaimStore(database, machine.instance_id, 600), slow, clock)
+    for expected in (["s0", "s1"], ["s2", "s3"], ["s4"], []):
+        assert [each async for each in claims.run("local", dry_run=False)] == []
+        assert asked == expected
+        asked.clear()
 
 
 async def test_without_anybody_to_ask_it_is_kept(client: Client, machine: Machine) -> None:

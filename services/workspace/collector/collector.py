@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
@@ -85,17 +85,20 @@ class Collector:
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
 
-    async def _pass(self, providers: Iterable[Provider], *, dry_run: bool) -> Report:
+    async def _pass(self, providers: Sequence[Provider], *, dry_run: bool) -> Report:
+        """Side by side, as one may hang. All have ended when it returns or raises, also when it is cancelled."""
         garbage: list[Garbage] = []
-        unasked: dict[str, str] = {}
-        for provider in providers:
-            try:
-                await self._look(provider, garbage, dry_run=dry_run)
-            except Unasked as error:
-                unasked[provider.name] = str(error)
+        looks = (self._look(each, garbage, dry_run=dry_run) for each in providers)
+        ended = list(zip(providers, await asyncio.gather(*looks, return_exceptions=True), strict=True))
+        unasked = {
+            provider.name: str(error) for provider, error in ended if isinstance(error, Unasked)
+        }
+        for _, error in ended:
+            if error is not None and not isinstance(error, Unasked):
+                raise error
         if not dry_run:
             self._gauges.passed(whole=not unasked)
-        return Report(tuple(garbage), unasked)
+        return Report(tuple(sorted(garbage, key=lambda each: each.provider)), unasked)
 
     async def _look(self, provider: Provider, garbage: list[Garbage], *, dry_run: bool) -> None:
         looks = self._looks

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from services.common.clock import Clock
 from services.common.errors import MoorageError
 from services.common.failpoints import failpoint
 from services.common.logs import get_logger
@@ -17,6 +18,8 @@ from services.workspace.workspaces import Workspace
 WorkspaceOf = Callable[[str, str], Awaitable[str | None]]
 
 _AT_ONCE: Final = 500
+# Seconds, and one question more, which has a time of its own: a pass is held up no longer.
+_ASKING: Final = 5.0
 
 _log: Final = get_logger(__name__)
 
@@ -30,12 +33,17 @@ class Claims:
 
     store: ClaimStore
     workspace_of: WorkspaceOf | None
+    clock: Clock
 
     async def run(self, provider: str, *, dry_run: bool) -> AsyncGenerator[Garbage, None]:
         """Those of a provider that were marked, or would be."""
         if self.workspace_of is None:
             return
+        over = self.clock.boottime() + _ASKING
         for each in await self.store.unclaimed(provider, _AT_ONCE):
+            if self.clock.boottime() >= over:
+                _log.info("the next pass asks about more unclaimed workspaces")
+                return
             try:
                 stored = await self.workspace_of(each.workspace.project, each.workspace.session_id)
             except MoorageError as error:
