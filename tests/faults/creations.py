@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import shutil
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from services.common.errors import MoorageError
+from tests.faults.preparation import Preparation
 from tests.faults.wharf import Wharf, fill
-from tests.gates import Gate
 
-# In their order; each is a failpoint.
+SET_UP = "the set-up command"
+# In their order; each is a failpoint, but the last one of making.
 CREATION = (
     "workspace.provision.before_make",
     "workspace.docker.before_directory",
@@ -24,6 +24,8 @@ CREATION = (
     "workspace.docker.before_start",
     "workspace.docker.after_start",
     "workspace.provision.after_make",
+    "workspace.provision.after_fill",
+    SET_UP,
 )
 REMOVAL = (
     "workspace.docker.before_remove",
@@ -31,9 +33,22 @@ REMOVAL = (
     "workspace.docker.before_directory_remove",
     "workspace.remove.after_remove",
 )
-_AT_ONCE = 3
+# Where there is something of a directory that Moorage made.
+OF_OWN_DIRECTORIES = frozenset({SET_UP, "workspace.docker.before_directory_remove"})
 
 READY, FAILED, DELETED = "READY", "FAILED", "DELETED"
+
+
+class Hold(Protocol):
+    """Holds the work on a workspace at a step."""
+
+    async def reached(self) -> None:
+        """Return when it is there."""
+        ...
+
+    def release(self) -> None:
+        """Let it go on."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +56,7 @@ class Moment:
     """The work on some workspaces, by their ids, is held, each at a step of its own."""
 
     wharf: Wharf
-    gates: Mapping[str, Gate]
+    gates: Mapping[str, Hold]
 
     def release(self) -> None:
         """Let it go on."""
@@ -50,8 +65,12 @@ class Moment:
 
     async def noticed(self) -> None:
         """What goes wrong is known of each, or it does not matter to it."""
-        for workspace_id in self.gates:
-            await self.wharf.noticed(workspace_id)
+        for workspace_id, gate in self.gates.items():
+            if isinstance(gate, Preparation):
+                # Nobody can hear of it while the engine hangs.
+                await gate.ended()
+            else:
+                await self.wharf.noticed(workspace_id)
 
     async def delete(self) -> None:
         """None is wanted any more."""
@@ -142,15 +161,18 @@ async def names_are_taken(moment: Moment) -> None:
 
 
 async def the_disk_is_full(moment: Moment) -> None:
-    """There is room again when that is noticed."""
+    """No directory can be labelled; there is room again when that is noticed."""
     ballast = fill(moment.wharf.machine.state)
     moment.release()
     try:
         await moment.noticed()
+        for workspace_id in moment.gates:
+            assert (await moment.wharf.row(workspace_id))["state"] == "PROVISIONING"
     finally:
         ballast.unlink()
 
 
+_BEFORE_THE_DIRECTORY = CREATION[:2]
 _BEFORE_THE_CONTAINER = CREATION[:3]
 _BEFORE_THE_START = CREATION[3:6]
 # At which steps each can do harm.
@@ -164,8 +186,10 @@ CREATING: dict[Fault, Sequence[str]] = {
     clients_cancel_while_the_engine_hangs: CREATION,
     starts_are_refused: _BEFORE_THE_START,
     names_are_taken: _BEFORE_THE_CONTAINER,
-    the_disk_is_full: CREATION,
+    the_disk_is_full: _BEFORE_THE_DIRECTORY,
 }
+# Those that meet no directory that was supplied.
+OWN_DIRECTORIES_ONLY = frozenset({starts_are_refused, the_disk_is_full})
 REMOVING: dict[Fault, Sequence[str]] = dict.fromkeys(
     (
         the_engine_is_killed,
@@ -182,36 +206,3 @@ OUTCOMES: dict[Fault, str] = {
     clients_vanish: DELETED,
     names_are_taken: FAILED,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """A fault that meets some workspaces, each at one of the steps."""
-
-    fault: Fault
-    steps: Sequence[str]
-
-    def __str__(self) -> str:
-        """For who reads what failed."""
-        return f"{self.fault.__name__} at {', '.join(self.steps)}"
-
-
-class Chances:
-    """Rounds without end: all faults in turn, and the steps that were met least."""
-
-    def __init__(self, seed: int, faults: Mapping[Fault, Sequence[str]]) -> None:
-        self._random = random.Random(seed)
-        self._faults = faults
-        self._left: list[Fault] = []
-        self.met: Counter[str] = Counter()
-
-    def next(self) -> Round:
-        """The next one."""
-        if not self._left:
-            self._left = self._random.sample(list(self._faults), len(self._faults))
-        fault = self._left.pop()
-        possible = self._faults[fault]
-        rarest = sorted(possible, key=lambda step: (self.met[step], self._random.random()))[:_AT_ONCE]
-        self.met.update(rarest)
-        # Whoever is to be held behind a step must have passed it before anybody is held there.
-        return Round(fault, sorted(rarest, key=possible.index, reverse=True))

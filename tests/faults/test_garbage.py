@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from moorage.workspace.v1 import workspace_pb2
@@ -82,6 +83,18 @@ async def test_nothing_follows_from_an_engine_that_says_nothing(ground: Wharf) -
     await eventually(lambda: _is_back(ground), within=30)
     assert told(await ground.client.collect()) in ([("orphan", "unknown", True)], [])
     await ground.judge()
+
+
+async def test_a_provider_that_takes_its_time_holds_up_no_other(ground: Wharf) -> None:
+    root = Path((await ground.client.make("w1")).root)
+    await _becomes(ground, "w1", "FAILED")
+    gate = ground.gates.hold("workspace.collect.docker.after_survey")
+    passing = asyncio.create_task(ground.client.collect())
+    await gate.reached()
+    await eventually(lambda: not root.exists(), what="the other provider's orphan is removed")
+    assert not passing.done()
+    gate.release()
+    assert told(await passing) == [("orphan", "w1", True)]
 
 
 async def test_what_there_is_is_looked_at_when_the_engine_is_back(ground: Wharf) -> None:

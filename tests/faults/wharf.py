@@ -41,7 +41,7 @@ class Wharf:
         self.gates = gates
         self.service: ServiceProcess
         self.client: Client
-        self.supplied = machine.supplied("supplied")
+        self.supplied = _Supplied(machine.supplied("supplied"))
         self._sessions = sessions
         self._running = contextlib.AsyncExitStack()
         self._strangers: list[str] = []
@@ -77,6 +77,16 @@ class Wharf:
     async def end(self) -> None:
         """End it, if it runs."""
         await self._running.aclose()
+
+    @property
+    def source(self) -> provision_pb2.WorkspaceSource:
+        """The directory that was supplied, and must stay what it is."""
+        path = provision_pb2.PathSource(directory=str(self.supplied.directory))
+        return provision_pb2.WorkspaceSource(path=path)
+
+    def directory(self, workspace_id: str) -> Path:
+        """What is made for a workspace that has no such source."""
+        return self.machine.state / "default" / workspace_id
 
     async def ask(self, workspace_id: str, **spec: Any) -> None:
         """Have one made."""
@@ -168,15 +178,16 @@ class Wharf:
         assert all(each.done for each in answer.garbage), answer
         rows = await fetch(
             self.machine.database_url,
-            "SELECT workspace_id, state FROM workspace.workspaces WHERE state NOT IN ('DELETED', 'FAILED')",
+            "SELECT workspace_id, state, root FROM workspace.workspaces WHERE state NOT IN ('DELETED', 'FAILED')",
         )
         live = {row["workspace_id"] for row in rows}
         assert {row["state"] for row in rows} <= {"READY"}, rows
         assert sorted((await self.containers()).values()) == sorted(live)
-        assert self.entries() == live | {f"{each}.json" for each in live}
+        made = {each["workspace_id"] for each in rows if each["root"] != str(self.supplied.directory)}
+        assert self.entries() == made | {f"{each}.json" for each in made}
         for stranger in self._strangers:
             assert await asyncio.to_thread(self._status, stranger) == "created"
-        assert (self.supplied / "work").read_text() == "mine"
+        self.supplied.judge()
 
     def _put(self, name: str, labels: dict[str, str]) -> str:
         with self.engine.client() as client:
@@ -204,7 +215,6 @@ async def wharf(
     try:
         async with serving(sessions or no_sessions()) as address:
             made = Wharf(machine, engine, gates, address)
-            (made.supplied / "work").write_text("mine")
             try:
                 await made.start()
                 yield made
@@ -213,6 +223,34 @@ async def wharf(
                 await asyncio.to_thread(_remove_containers, engine)
     finally:
         subprocess.run(["umount", "--lazy", str(machine.state)], check=True)
+
+
+class _Supplied:
+    """A directory that is none of Moorage's."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        (directory / "deep").mkdir()
+        (directory / "work").write_text("mine")
+        (directory / "deep" / "work").write_text("mine as well")
+        (directory / "deep" / "link").symlink_to("../work")
+        self._before = self._content()
+
+    def judge(self) -> None:
+        """It is what it was."""
+        assert self._content() == self._before
+
+    def _content(self) -> dict[Path, tuple[object, ...]]:
+        """All that can be seen of it, but when somebody looked at it."""
+        return {path: self._seen(path) for path in (self.directory, *self.directory.rglob("*"))}
+
+    def _seen(self, path: Path) -> tuple[object, ...]:
+        status = path.lstat()
+        content = path.read_text() if path.is_file() else ""
+        return (
+            *(status.st_ino, status.st_mode, status.st_uid, status.st_gid, status.st_mtime_ns),
+            *(status.st_ctime_ns, content),
+        )
 
 
 def _remove_containers(engine: PrivateEngine) -> None:
