@@ -90,9 +90,7 @@ class Collector:
         garbage: list[Garbage] = []
         looks = (self._look(each, garbage, dry_run=dry_run) for each in providers)
         ended = list(zip(providers, await asyncio.gather(*looks, return_exceptions=True), strict=True))
-        unasked = {
-            provider.name: str(error) for provider, error in ended if isinstance(error, Unasked)
-        }
+        unasked = {provider.name: str(error) for provider, error in ended if isinstance(error, Unasked)}
         for _, error in ended:
             if error is not None and not isinstance(error, Unasked):
                 raise error
