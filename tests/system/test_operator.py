@@ -38,7 +38,18 @@ async def takeover(fleet: Fleet) -> asyncio.subprocess.Process:
     """The command, started somewhere where no `up` serves."""
     address, journal = fleet.addresses["session"]
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "services.cli", "--address", address, "session", "takeover", "s", "--yes", "--json"),
+        *(
+            sys.executable,
+            "-m",
+            "services.cli",
+            "--address",
+            address,
+            "session",
+            "takeover",
+            "s",
+            "--yes",
+            "--json",
+        ),
         *("--owner-address", fleet.stack.owner.endpoint, "--workspace-address", fleet.workspace_address),
         *("--journal-address", journal),
         stdout=asyncio.subprocess.PIPE,
