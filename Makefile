@@ -1,7 +1,7 @@
 # Every check is a target here, the same for people and CI. `make help` lists them.
 SHELL := /bin/sh
 BIN := .venv/bin
-# Additional arguments of `make test` and `make lock`, as in: make test ARGS="tests/owner -x"
+# Additional arguments of `make test`, `make lock` and others, as in: make test ARGS="tests/owner -x"
 ARGS ?=
 # The tests of a file run in one process, files side by side: three processes for two cores, up to eight.
 # ARGS="-n 0" runs them in this one, as a debugger needs it.
@@ -56,7 +56,7 @@ agents: ## install the real coding agents that tests talk to; needs Node and npm
 	@sh tools/agents.sh
 
 .PHONY: images
-images: ## make the container images of tests and examples, without a registry; needs Docker, debootstrap, busybox
+images: ## make the container images of tests and examples, without a registry; ARGS=demo for one; needs root, Docker, debootstrap
 	@sh tools/images.sh $(ARGS)
 
 .PHONY: image
