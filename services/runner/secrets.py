@@ -74,10 +74,14 @@ def _content(path: Path) -> str:
     """The text of a file, without the newline that editors end it with."""
     # Links are followed, which whoever mounts the directory makes; a pipe is not waited for.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ValueError("no regular file")
-        content = file.read(_LARGEST + 1)
+        # Not closed by it: for a directory it fails before it has taken the descriptor.
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            content = file.read(_LARGEST + 1)
+    finally:
+        os.close(descriptor)
     if len(content) > _LARGEST or b"\0" in content:
         raise ValueError("too long, or not a text")
     return content.decode().removesuffix("\n")

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -108,11 +108,15 @@ class Worker:
         for key in await self._work.fail_overdue():
             self._end(key)
             self._changes.notify()
-            self._failed()
+            # What is at work on it leaves nothing unfinished behind this, and then tells by itself.
+            if key not in self._busy:
+                self._failed()
         free = self._free()
         for (provider, state), count in free.items():
+            before = {key: each.state for key, each in self._busy.items()}
             for workspace in await self._work.take_due(provider, state, count, _UNHEARD, self._busy):
-                await self._begin(group, workspace)
+                if not self._is_stale(workspace, before):
+                    await self._begin(group, workspace)
         await self._wait(await self._work.next_due(free))
 
     def _free(self) -> dict[tuple[str, WorkspaceState], int]:
@@ -124,6 +128,11 @@ class Worker:
             for state, most in _AT_ONCE.items()
             if at_work[provider.name, state] < most
         }
+
+    def _is_stale(self, workspace: Workspace, before: Mapping[tuple[str, str], WorkspaceState]) -> bool:
+        """Whether what it asks for was done while the row was read: it may tell of the time before that."""
+        key = workspace.project, workspace.workspace_id
+        return key not in self._busy and before.get(key) is workspace.state
 
     async def _begin(self, group: asyncio.TaskGroup, workspace: Workspace) -> None:
         key = workspace.project, workspace.workspace_id

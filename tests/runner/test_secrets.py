@@ -156,10 +156,12 @@ def test_what_cannot_be_read_is_refused_by_its_name_only(secrets: Path) -> None:
     (secrets / "default" / "directory").mkdir()
     os.mkfifo(secrets / "default" / "pipe")
     (secrets / "default" / "link").symlink_to("token")
+    opened = len(list(Path("/proc/self/fd").iterdir()))
     for name in ("binary", "nul", "long", "directory", "pipe"):
         with pytest.raises(TurnFailed) as refused:
             Secrets(secrets).reveal("default", session_pb2.AgentSpec(secret_refs={"A": name}))
         assert f"the secret {name} is not known: it cannot be read" in str(refused.value)
+    assert len(list(Path("/proc/self/fd").iterdir())) == opened
     # As Kubernetes mounts them.
     linked = Secrets(secrets).reveal("default", session_pb2.AgentSpec(secret_refs={"A": "link"}))
     assert dict(linked.environment) == {"A": VALUE}

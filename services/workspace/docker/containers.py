@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 import tarfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +22,12 @@ from services.workspace.specs import Spec
 HOME: Final = "/home/moorage"
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _CONFLICT: Final = 409
+# How the helper ends, and what it writes, when it is asked what a path is.
+_TOLD: Final = 0
+_TOLD_WHY_NOT: Final = 1
+_PLACE: Final = re.compile(r"\d+ \d+")
+_HEARD_LATER: Final = 2.0
+_LOOK: Final = 0.02
 _NOT_FOUND: Final = 404
 _BILLION: Final = 10**9
 # On their way out: nothing can be done with them any more.
@@ -176,10 +184,20 @@ def look(container_id: str, path: str, client: docker.DockerClient) -> tuple[str
     api: Any = client.api
     started = api.inspect_container(container_id)["State"]["StartedAt"]
     made = api.exec_create(container_id, [HELPER_PATH, "place", path], stdin=False, workdir="/")
-    words = api.exec_start(made["Id"])
-    if api.exec_inspect(made["Id"])["ExitCode"] is None:
-        raise Unasked("the engine does not tell what is in a container")
-    return str(started), words.decode(errors="replace").strip()
+    words = api.exec_start(made["Id"]).decode(errors="replace").strip()
+    code = _exit_code(api, made["Id"])
+    # Only what the helper itself says counts: an engine tells its own failures in the same place.
+    if code not in (_TOLD, _TOLD_WHY_NOT) or (code == _TOLD and not _PLACE.fullmatch(words)):
+        raise Unasked(f"the engine does not tell what is in a container: {code}: {words}")
+    return str(started), words
+
+
+def _exit_code(api: Any, exec_id: str) -> int | None:
+    """How an exec ended whose output is over; the engine may hear of that a little later."""
+    until = time.monotonic() + _HEARD_LATER
+    while (code := api.exec_inspect(exec_id)["ExitCode"]) is None and time.monotonic() < until:
+        time.sleep(_LOOK)
+    return None if code is None else int(code)
 
 
 def kill(container_id: str, client: docker.DockerClient) -> None:

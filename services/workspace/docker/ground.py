@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from services.common.errors import InvalidArgument
@@ -17,6 +18,8 @@ from services.workspace.sources.wanted import Directory
 from services.workspace.specs import Network, Spec
 from services.workspace.workspaces import Workspace
 
+# In a container these are its agent's to change, or ours to write to as root: nothing is mounted there.
+_CONTAINERS_OWN: Final = (HOME, str(Path(HELPER_PATH).parent))
 _NO_SOURCES: Final = "no directory can be a source: this instance was given no --root"
 
 
@@ -44,6 +47,11 @@ class Ground:
     root: str = ""
     socket: str = ""
 
+    @property
+    def barred(self) -> str:
+        """Why no directory of its own can be mounted; empty when they can."""
+        return _own_of_containers(self.state_directory)
+
     def network(self, policy: Network) -> str:
         """The engine's name of a network."""
         return self.bridge if policy is Network.BRIDGE else "none"
@@ -55,6 +63,8 @@ class Ground:
         resolved = roots.accept(field, directory, self.root, self.state_directory)
         if within := self._kept(resolved):
             raise InvalidArgument.of(field, f"{directory} contains {within}")
+        if cause := _own_of_containers(resolved):
+            raise InvalidArgument.of(field, cause)
         return resolved
 
     def pin(self, workspace: Workspace, held: contextlib.ExitStack) -> int:
@@ -66,6 +76,8 @@ class Ground:
             raise Unusable(_NO_SOURCES)
         if within := self._kept(workspace.root):
             raise Unusable(f"{workspace.root} contains {within}")
+        if cause := _own_of_containers(workspace.root):
+            raise Unusable(cause)
         return roots.pin(workspace, self.root, held)
 
     @contextlib.contextmanager
@@ -95,6 +107,12 @@ class Ground:
         }
         inside = (what for what, path in kept.items() if path and directories.is_inside(path, directory))
         return next(inside, "")
+
+
+def _own_of_containers(directory: str) -> str:
+    """Why a directory cannot be mounted where it is, if it lies in what a container has of its own."""
+    inside = (own for own in _CONTAINERS_OWN if directories.is_inside(directory, own))
+    return next((f"{directory} lies in {own}, which containers have of their own" for own in inside), "")
 
 
 def spec_of(workspace: Workspace) -> Spec:

@@ -139,7 +139,7 @@ class DockerProvider:
             return "provisioning is disabled"
         if not self._offer.images:
             return "the instance allows no image"
-        return why_missing(platform.machine())
+        return self._ground.barred or why_missing(platform.machine())
 
     def complete(self, spec: Spec) -> Spec:
         """See Provider."""
@@ -233,6 +233,8 @@ class DockerProvider:
             raise Unusable(str(error)) from error
         except APIError as error:
             raise Unusable(f"its container does not start: {error.explanation}") from error
+        except OSError as error:
+            raise Unasked(str(error)) from error
 
     def _network(self, field: str, network: Network) -> Network:
         if network is Network.UNSPECIFIED:

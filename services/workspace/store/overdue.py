@@ -63,12 +63,15 @@ class OverdueStore:
             await connection.execute(
                 """
                 UPDATE workspace.workspaces SET used_at = clock_timestamp()
-                WHERE (project, workspace_id) IN (SELECT * FROM unnest($1::text[], $2::text[]))
+                WHERE instance_id = $3 AND provider = $4
+                  AND (project, workspace_id) IN (SELECT * FROM unnest($1::text[], $2::text[]))
                   AND (used_at IS NULL
                        OR used_at < clock_timestamp() - least(interval '1 minute', idle_ttl / 4))
                 """,
                 [project for project, _ in in_use],
                 [workspace_id for _, workspace_id in in_use],
+                self._instance_id,
+                provider,
             )
             rows = await connection.fetch(
                 """
