@@ -20,7 +20,7 @@ from tests.runner.parts import FREE, Stack
 from tests.session.clients import Client
 from tests.system.service_process import ServiceProcess
 
-ROUNDS = int(os.environ.get("RACES", "60"))
+ROUNDS = int(os.environ.get("RACES", "30"))
 SEED = int(os.environ.get("SEED", "0")) or secrets.randbelow(10**6)
 # Sessions that race at the same time.
 LANES = 4

@@ -1,6 +1,6 @@
 """Stops that meet what they stop, through two session processes with a runner and its agent (S4, S10).
 
-Each race is run for RACES rounds (60) with offsets at random, tells how often each side won, and
+Each race is run for RACES rounds (30) with offsets at random, tells how often each side won, and
 fails when one of them hardly ever did. SEED repeats the offsets of an earlier run.
 """
 
