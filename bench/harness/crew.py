@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench.harness.places import database
 from services.cli.child import tied
+from services.cli.database import DatabaseAddress
 from services.cli.ports import choose
 from services.cli.stack import PORTS, StackOptions, service_specs
 from services.cli.state import Running
@@ -62,7 +63,7 @@ async def crew(directory: Path, names: Sequence[str], lease: float) -> AsyncIter
     addresses = choose(dict.fromkeys(PORTS, 0), {})
     running = Running(os.getpid(), str(root), str(options.logs), **addresses)
     async with database(directory) as url, Supervisor(options.logs) as supervisor:
-        *others, runner = service_specs(options, running, url)
+        *others, runner = service_specs(options, running, DatabaseAddress(url))
         for spec in others:
             await supervisor.start(spec)
         await supervisor.wait_ready()

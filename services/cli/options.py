@@ -13,8 +13,6 @@ from moorage.session.v1 import session_pb2
 
 from services.common.errors import MoorageError
 
-DATABASE_VARIABLE = "MOORAGE_DATABASE_URL"
-
 
 def checked(check: Callable[[str], object]) -> Callable[[str], str]:
     """A callback that passes a value on if `check` raises neither ValueError nor MoorageError. Empty is fine."""
@@ -28,22 +26,6 @@ def checked(check: Callable[[str], object]) -> Callable[[str], str]:
         return value
 
     return callback
-
-
-def _check_database_url(url: str) -> None:
-    if not url.startswith(("postgresql://", "postgres://")):
-        raise ValueError("it must begin with postgresql://")
-
-
-DatabaseOption = Annotated[
-    str,
-    typer.Option(
-        envvar=DATABASE_VARIABLE,
-        metavar="URL",
-        callback=checked(_check_database_url),
-        help="postgresql://… of the database.",
-    ),
-]
 
 
 def labels_of(pairs: list[str] | None) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import NoReturn, TypeVar
 
 import tenacity
 
+from services.cli.database import DatabaseAddress
 from services.cli.ports import all_free, choose
 from services.cli.postgres.embedded import EmbeddedPostgres
 from services.cli.racing import first
@@ -33,7 +34,7 @@ class StackOptions:
     """What to start.
 
     `root` is where agents may work, `state` where data and logs go. Without
-    `database_url` an embedded PostgreSQL keeps its data in `state`. `listen` fixes
+    a URL in `database` an embedded PostgreSQL keeps its data in `state`. `listen` fixes
     addresses by the names of PORTS; the others are these, or free ones. `images` are those
     that containers can have; without any, the settings of the workspace service count. `tell`
     hears what takes a while.
@@ -41,7 +42,7 @@ class StackOptions:
 
     root: Path
     state: Path
-    database_url: str = ""
+    database: DatabaseAddress = field(default_factory=DatabaseAddress)
     listen: Mapping[str, str] = field(default_factory=dict)
     images: Sequence[str] = ()
     tell: Callable[[str], None] = lambda _: None
@@ -69,26 +70,26 @@ class Stack:
 async def run_stack(options: StackOptions) -> AsyncIterator[Stack]:
     """Start everything and wait until it serves; end it all with the block."""
     choose({}, options.listen)  # what cannot be had is refused before anything is made
-    with only_one(options.state), _database(options) as (database_url, postgres):
+    with only_one(options.state), _database(options) as (database, postgres):
         for schema in SCHEMAS:
-            await migrate(database_url, schema)
+            await migrate(database.for_migrations(), schema)
         async with Supervisor(options.logs) as supervisor:
-            running = await _start(options, database_url, supervisor)
+            running = await _start(options, database, supervisor)
             with announced(options.state, running):
                 yield Stack(running, supervisor, postgres)
 
 
 @contextmanager
-def _database(options: StackOptions) -> Iterator[tuple[str, EmbeddedPostgres | None]]:
-    if options.database_url:
-        yield options.database_url, None
+def _database(options: StackOptions) -> Iterator[tuple[DatabaseAddress, EmbeddedPostgres | None]]:
+    if options.database.url:
+        yield options.database, None
         return
     place = options.state / "postgres"
     options.tell(f"{'starting' if place.exists() else 'making'} the database…")
     postgres = EmbeddedPostgres(place)
     try:
         # In this thread: the server's life is tied to the thread that starts it.
-        yield postgres.start(), postgres
+        yield DatabaseAddress(postgres.start()), postgres
     finally:
         postgres.stop()
 
@@ -106,10 +107,10 @@ class _PortLost(ServiceFailed):
 @tenacity.retry(
     retry=tenacity.retry_if_exception_type(_PortLost), stop=tenacity.stop_after_attempt(_TRIES), reraise=True
 )
-async def _start(options: StackOptions, database_url: str, supervisor: Supervisor) -> Running:
+async def _start(options: StackOptions, database: DatabaseAddress, supervisor: Supervisor) -> Running:
     addresses = choose(PORTS, options.listen)
     running = Running(os.getpid(), str(options.root), str(options.logs), **addresses)
-    for spec in service_specs(options, running, database_url):
+    for spec in service_specs(options, running, database):
         await supervisor.start(spec)
     try:
         await supervisor.wait_ready()
@@ -121,13 +122,13 @@ async def _start(options: StackOptions, database_url: str, supervisor: Superviso
     return running
 
 
-def service_specs(options: StackOptions, running: Running, database_url: str) -> list[ServiceSpec]:
+def service_specs(options: StackOptions, running: Running, database: DatabaseAddress) -> list[ServiceSpec]:
     """How each service is started, in this order."""
-    database = {"MOORAGE_DATABASE_URL": database_url}
+    told = database.environment()
     owner = ("--owner-address", running.owner)
     workspace = ("--workspace-address", running.workspace)
     return [
-        ServiceSpec("owner", running.owner, ("--listen", running.owner), database),
+        ServiceSpec("owner", running.owner, ("--listen", running.owner), told),
         ServiceSpec(
             "workspace",
             running.workspace,
@@ -138,13 +139,13 @@ def service_specs(options: StackOptions, running: Running, database_url: str) ->
                 *("--state-directory", str(options.state / "workspaces")),
                 *(("--docker-images", json.dumps(options.images)) if options.images else ()),
             ),
-            database,
+            told,
         ),
         ServiceSpec(
             "session",
             running.session,
             ("--listen", running.session, "--journal-listen", running.journal, *owner, *workspace),
-            database,
+            told,
         ),
         ServiceSpec(
             "runner",

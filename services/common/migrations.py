@@ -10,14 +10,17 @@ import importlib.util
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from services.common.errors import DependencyUnavailable, StartupRefused
 
 if TYPE_CHECKING:
     import asyncpg
     from alembic.config import Config
+    from asyncpg.pool import PoolConnectionProxy
     from sqlalchemy import Connection
+
+    SomeConnection: TypeAlias = asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]
 
 T = TypeVar("T")
 
@@ -47,6 +50,8 @@ async def migrate(database_url: str, service: str) -> list[str]:
 
     Waits for another migrator of the same database to end.
     """
+    if await _is_current(database_url, service):
+        return []
     return await _with_connection(database_url, partial(_upgrade, service))
 
 
@@ -58,23 +63,51 @@ async def pending(database_url: str, service: str) -> list[str]:
     return await _with_connection(database_url, partial(_pending, service))
 
 
-async def _with_connection(database_url: str, work: Callable[[Connection], T]) -> T:
-    # SQLAlchemy and alembic take half a second to import, and services that only run need neither;
-    # commands that have no database need no driver.
+async def version_in(connection: SomeConnection, service: str) -> str | None:
+    """The revision of the service's schema, None where there is none; to be asked in a transaction."""
+    # The schema is the service's name, and an identifier cannot be a parameter.
+    await connection.execute("SELECT set_config('search_path', $1, true)", service)
+    if not await connection.fetchval("SELECT to_regclass('alembic_version') IS NOT NULL"):
+        return None
+    version: str | None = await connection.fetchval("SELECT max(version_num) FROM alembic_version")
+    return version
+
+
+async def _is_current(database_url: str, service: str) -> bool:
+    """Whether there is nothing to do, found out without what takes long to import."""
+    import asyncpg  # noqa: PLC0415 (commands that have no database need no driver)
+
+    connection = await _connect(database_url)
+    try:
+        async with connection.transaction(readonly=True):
+            return await version_in(connection, service) == head(service)
+    except (asyncpg.PostgresError, asyncpg.InterfaceError):
+        # Whoever migrates in earnest is told why.
+        return False
+    finally:
+        await connection.close(timeout=_CONNECT_TIMEOUT)
+
+
+async def _connect(database_url: str) -> asyncpg.Connection[asyncpg.Record]:
     import asyncpg  # noqa: PLC0415
+
+    from services.common.hosts import connect  # noqa: PLC0415
+
+    try:
+        return await connect(database_url, timeout=_CONNECT_TIMEOUT, target_session_attrs="read-write")
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise DependencyUnavailable(dependency="database", cause=str(error)) from error
+
+
+async def _with_connection(database_url: str, work: Callable[[Connection], T]) -> T:
+    # SQLAlchemy and alembic take half a second to import, and services that only run need neither.
     from sqlalchemy.exc import DBAPIError  # noqa: PLC0415
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
     from sqlalchemy.pool import NullPool  # noqa: PLC0415
 
-    from services.common.hosts import connect  # noqa: PLC0415
-
-    async def open_connection() -> asyncpg.Connection[asyncpg.Record]:
-        try:
-            return await connect(database_url, timeout=_CONNECT_TIMEOUT, target_session_attrs="read-write")
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            raise DependencyUnavailable(dependency="database", cause=str(error)) from error
-
-    engine = create_async_engine("postgresql+asyncpg://", async_creator=open_connection, poolclass=NullPool)
+    engine = create_async_engine(
+        "postgresql+asyncpg://", async_creator=partial(_connect, database_url), poolclass=NullPool
+    )
     try:
         async with engine.connect() as connection:
             return await connection.run_sync(work)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from services.common.errors import StartupRefused
-from services.common.migrations import head
+from services.common.migrations import head, version_in
 
 if TYPE_CHECKING:
     from services.common.database import Database
@@ -29,9 +29,4 @@ async def check_schema(database: Database, service: str) -> None:
 
 async def _version(database: Database, service: str) -> str | None:
     async with database.transaction() as connection:
-        # The schema is the service's name, and an identifier cannot be a parameter.
-        await connection.execute("SELECT set_config('search_path', $1, true)", service)
-        if not await connection.fetchval("SELECT to_regclass('alembic_version') IS NOT NULL"):
-            return None
-        version: str | None = await connection.fetchval("SELECT max(version_num) FROM alembic_version")
-        return version
+        return await version_in(connection, service)

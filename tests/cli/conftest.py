@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.programs import Place, up
+from tests.cli.programs import Place, database_like, up
 
 
 @pytest.fixture
@@ -19,10 +19,12 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.fixture(scope="session")
-def moored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def moored(
+    tmp_path_factory: pytest.TempPathFactory, postgres_url: str, template_database: str
+) -> Iterator[Place]:
     """A directory in which `moorage up` runs, for all files: tests leave its services as they were."""
     place = Place.below(tmp_path_factory.mktemp("moored"))
-    with up(place):
+    with database_like(postgres_url, template_database) as url, up(place, MOORAGE_DATABASE_URL=url):
         yield place
     place.clean()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -16,8 +18,11 @@ from typing import Any, Self
 
 from services.cli.postgres.embedded import EmbeddedPostgres
 from services.cli.state import state_directory
+from tests.cli.preloaded import preloaded
+from tests.databases import execute, in_database
 
 MOORAGE = (sys.executable, "-m", "services.cli")
+_PATIENCE = 110.0
 
 
 @dataclass(frozen=True)
@@ -58,15 +63,16 @@ class Place:
 
     def moorage(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        return subprocess.run(
+        environment = self.environment(extra)
+        return preloaded().run(arguments, self.work, environment, _PATIENCE) or subprocess.run(
             [*MOORAGE, *arguments],
             cwd=self.work,
-            env=self.environment(extra),
+            env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             check=False,
-            timeout=110,
+            timeout=_PATIENCE,
         )
 
     def start(self, *arguments: str, **extra: str) -> Program:
@@ -158,6 +164,22 @@ def up(place: Place, *arguments: str, **extra: str) -> Iterator[tuple[Program, d
         if program.process.poll() is None:
             program.signal(signal.SIGTERM)
             program.ended()
+
+
+@contextlib.contextmanager
+def database_like(url: str, template: str) -> Iterator[str]:
+    """A clone of a database of the server for a block that is no coroutine; gives its URL."""
+    name = f"up_{secrets.token_hex(6)}"
+    _execute(url, f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY file_copy')
+    try:
+        yield in_database(url, name)
+    finally:
+        _execute(url, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def _execute(url: str, statement: str) -> None:
+    with ThreadPoolExecutor(1) as beside:
+        beside.submit(asyncio.run, execute(url, statement)).result()
 
 
 @contextlib.contextmanager

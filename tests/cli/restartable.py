@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from services.cli.database import DatabaseAddress
 from services.cli.ports import choose
 from services.cli.stack import PORTS, StackOptions, service_specs
 from services.cli.state import Running
@@ -45,9 +46,10 @@ class Restartable:
 @contextlib.asynccontextmanager
 async def restartable(root: Path, state: Path, database_url: str) -> AsyncIterator[Restartable]:
     """All but the session service run within the block."""
-    options = StackOptions(root, state, database_url, dict.fromkeys(PORTS, "127.0.0.1:0"))
+    options = StackOptions(root, state, listen=dict.fromkeys(PORTS, "127.0.0.1:0"))
     running = Running(0, str(root), str(options.logs), **choose(PORTS, options.listen))
-    specs = {spec.name: spec for spec in service_specs(options, running, database_url)}
+    database = DatabaseAddress(database_url)
+    specs = {spec.name: spec for spec in service_specs(options, running, database)}
     async with Supervisor(options.logs) as others, Supervisor(options.logs) as session:
         for name in ("owner", "workspace", "runner"):
             await others.start(specs[name])

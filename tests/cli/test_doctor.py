@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import AsyncIterator
+from functools import partial
 
 import grpc
 import pytest
@@ -34,9 +37,12 @@ def test_the_service_that_was_named_is_looked_at(moored: Place, place: Place) ->
     assert (check["check"], check["ok"], check["state"]) == ("session", False, "unwell")
 
 
-async def test_an_instance_that_knows_no_containers_is_told_of() -> None:
+@contextlib.asynccontextmanager
+async def instance_with(*providers: workspace_pb2.Provider) -> AsyncIterator[Running]:
+    """An instance as this machine's installation may not be: older, or without its helper."""
+
     async def list_providers(_: object, __: object) -> workspace_pb2.ListProvidersResponse:
-        return workspace_pb2.ListProvidersResponse()
+        return workspace_pb2.ListProvidersResponse(providers=providers)
 
     method = grpc.unary_unary_rpc_method_handler(
         list_providers,
@@ -51,7 +57,20 @@ async def test_an_instance_that_knows_no_containers_is_told_of() -> None:
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
     try:
-        running = Running(1, "", "", "", "", "", workspace=address, runner="")
-        assert "has no such provider" in await doctor._docker(running)
+        yield Running(1, "", "", "", "", "", workspace=address, runner="")
     finally:
         await server.stop(0)
+
+
+async def test_an_instance_that_knows_no_containers_is_told_of() -> None:
+    async with instance_with() as running:
+        state, told = await doctor._found(partial(doctor._docker, running))
+    assert (state, "has no such provider" in told) == ("absent", True)
+
+
+async def test_containers_that_are_wanted_and_cannot_be_made_are_no_check_mark() -> None:
+    cause = "the helper for containers was not built for x86_64: make helper"
+    docker = workspace_pb2.Provider(name="docker", images=["one", "two"], unavailable_cause=cause)
+    async with instance_with(docker) as running:
+        found = await doctor._found(partial(doctor._docker, running))
+    assert found == ("unwell", f"no containers of one, two can be made: {cause}")

@@ -15,10 +15,12 @@ from tests.cli.programs import Place, error_of, up
 pytestmark = pytest.mark.timeout(120)
 
 
-def test_the_services_around_a_directory_are_known_there_and_can_be_ended_there(place: Place) -> None:
+def test_the_services_around_a_directory_are_known_there_and_can_be_ended_there(
+    place: Place, database_url: str
+) -> None:
     sub = Place(place.work / "sub", place.state_home)
     sub.work.mkdir()
-    with up(place) as (program, _):
+    with up(place, MOORAGE_DATABASE_URL=database_url) as (program, _):
         error, hint = sub.moorage("up").stderr.splitlines()
         assert error.startswith(
             f"error: the `moorage up` of {place.work} serves this directory too (process "
@@ -35,8 +37,8 @@ def test_the_services_around_a_directory_are_known_there_and_can_be_ended_there(
     assert error_of(nothing.stderr)["message"] == f"no `moorage up` serves {place.work}"
 
 
-def test_turns_in_progress_are_waited_for_unless_it_is_to_be_now(place: Place) -> None:
-    with up(place) as (program, announced):
+def test_turns_in_progress_are_waited_for_unless_it_is_to_be_now(place: Place, database_url: str) -> None:
+    with up(place, MOORAGE_DATABASE_URL=database_url) as (program, announced):
         turn = place.start("run", "say begun\nsleep 600", "--json")
         while "agentMessage" not in turn.document().get("record", {}).get("body", {}):
             pass
@@ -47,8 +49,8 @@ def test_turns_in_progress_are_waited_for_unless_it_is_to_be_now(place: Place) -
         turn.kill()
 
 
-def test_now_does_not_wait_for_a_turn(place: Place) -> None:
-    with up(place) as (program, announced):
+def test_now_does_not_wait_for_a_turn(place: Place, database_url: str) -> None:
+    with up(place, MOORAGE_DATABASE_URL=database_url) as (program, announced):
         turn = place.start("run", "say begun\nsleep 600", "--json")
         while "agentMessage" not in turn.document().get("record", {}).get("body", {}):
             pass

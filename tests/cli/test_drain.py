@@ -21,8 +21,8 @@ def place(tmp_path: Path) -> Iterator[Place]:
     place.clean()
 
 
-def test_a_drained_runner_has_nothing_and_takes_nothing(place: Place) -> None:
-    with up(place):
+def test_a_drained_runner_has_nothing_and_takes_nothing(place: Place, database_url: str) -> None:
+    with up(place, MOORAGE_DATABASE_URL=database_url):
         assert place.moorage("run", "say hello").returncode == 0
         assert place.moorage("runner", "drain", "local").returncode == 2
         over = json.loads(place.moorage("runner", "drain", "local", "--yes", "--json").stdout)

@@ -14,16 +14,18 @@ from moorage.common.v1 import provision_pb2
 from moorage.workspace.v1 import workspace_pb2
 from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceStub
 
-from tests.cli.programs import Place, up
+from tests.cli.programs import Place, database_like, up
 
 pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture(scope="module")
-def moored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def moored(
+    tmp_path_factory: pytest.TempPathFactory, postgres_url: str, template_database: str
+) -> Iterator[Place]:
     """A new `moorage up`: it has just looked for garbage, and looks again after a minute."""
     place = Place.below(tmp_path_factory.mktemp("collected"))
-    with up(place):
+    with database_like(postgres_url, template_database) as url, up(place, MOORAGE_DATABASE_URL=url):
         yield place
     place.clean()
 

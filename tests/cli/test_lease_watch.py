@@ -11,6 +11,7 @@ import pytest
 from moorage.owner.v1 import lease_pb2
 from moorage.owner.v1.lease_pb2_grpc import LeaseServiceStub
 
+from services.cli.database import DatabaseAddress
 from services.cli.ports import choose
 from services.cli.stack import PORTS, StackOptions, service_specs
 from services.cli.state import Running
@@ -40,9 +41,11 @@ async def released(address: str, holder: str, resource: str, token: int) -> None
 
 
 async def test_it_goes_on_after_an_outage_and_misses_no_change(place: Place, database_url: str) -> None:
-    options = StackOptions(place.work, place.state_home / "owner", database_url)
+    options = StackOptions(place.work, place.state_home / "owner")
     where = Running(0, str(place.work), "", **choose(PORTS, dict.fromkeys(PORTS, "127.0.0.1:0")))
-    [owner] = [each for each in service_specs(options, where, database_url) if each.name == "owner"]
+    [owner] = [
+        each for each in service_specs(options, where, DatabaseAddress(database_url)) if each.name == "owner"
+    ]
     async with Supervisor(options.logs) as running:
         await running.start(owner)
         await running.wait_ready()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
@@ -40,6 +42,23 @@ async def test_a_schema_of_a_later_build_is_refused(place: Place, database_url: 
         [line] = refused.stderr.splitlines()
         assert line.startswith("error: ")
         assert "9999" in line
+
+
+def test_it_goes_past_a_pooler_and_has_the_password_from_a_file(
+    place: Place, empty_database_url: str, tmp_path: Path
+) -> None:
+    parts = urlsplit(empty_database_url)
+    assert parts.password
+    (tmp_path / "password").write_text(parts.password + "\n")
+    direct = urlunsplit(parts._replace(netloc=f"{parts.username}@{parts.hostname}:{parts.port}"))
+    database = {
+        "MOORAGE_DATABASE_URL": "postgresql://somebody@127.0.0.1:1/pooled",
+        "MOORAGE_DATABASE_DIRECT_URL": direct,
+        "MOORAGE_DATABASE_PASSWORD_FILE": str(tmp_path / "password"),
+    }
+    applied = place.moorage("migrate", "--json", **database)
+    assert (applied.returncode, applied.stderr) == (0, "")
+    assert all(json.loads(applied.stdout)["applied"].values())
 
 
 @pytest.mark.parametrize("url", ["", "mysql://localhost/moorage"])

@@ -224,4 +224,7 @@ def test_the_doctor_looks_at_the_machine_and_the_services(here: Place, place: Pl
     together = here.moorage("doctor")
     assert together.returncode == 0
     assert "demo, " in together.stdout
-    assert "makes no containers: the instance allows no image" in together.stdout
+    assert (
+        "- docker     makes no containers: no image is allowed; `moorage up --docker-image` allows one\n"
+        in (together.stdout)
+    )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from services.cli import stack
+from services.cli.database import DatabaseAddress
 from services.cli.ports import choose
 from services.cli.stack import PORTS, StackOptions, run_stack
 from tests.cli.programs import Place
@@ -40,6 +41,7 @@ def thief(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 async def test_a_port_that_is_lost_in_a_race_is_replaced(
     place: Place, database_url: str, thief: list[str]
 ) -> None:
-    async with run_stack(StackOptions(place.work, place.state_home, database_url, ANY)) as running:
+    options = StackOptions(place.work, place.state_home, DatabaseAddress(database_url), ANY)
+    async with run_stack(options) as running:
         assert thief == []
         assert len(running.supervisor.pids) == 4

@@ -23,8 +23,10 @@ async def gone(pids: dict[int, str]) -> None:
     await eventually(lambda: not any(map(runs, pids)), within=30, what=f"all of {pids} are gone")
 
 
-async def test_it_announces_where_it_serves_and_sigterm_leaves_no_process(place: Place) -> None:
-    with up(place) as (program, announced):
+async def test_it_announces_where_it_serves_and_sigterm_leaves_no_process(
+    place: Place, database_url: str
+) -> None:
+    with up(place, MOORAGE_DATABASE_URL=database_url) as (program, announced):
         assert announced["root"] == str(place.work)
         assert announced["pid"] == program.process.pid
         addresses = {announced[name] for name in ("owner", "session", "journal", "workspace", "runner")}
@@ -47,7 +49,8 @@ async def test_it_announces_where_it_serves_and_sigterm_leaves_no_process(place:
 
 
 async def test_a_killed_one_leaves_no_process_and_the_next_one_goes_on(place: Place) -> None:
-    with up(place) as (program, _):
+    # The next one waits until the leases of the killed one have ended.
+    with up(place, MOORAGE_LEASE_TTL="2") as (program, _):
         assert place.moorage("run", "say first").returncode == 0
         family = descendants(program.process.pid)
         program.kill()
@@ -60,9 +63,9 @@ async def test_a_killed_one_leaves_no_process_and_the_next_one_goes_on(place: Pl
 
 
 async def test_a_service_that_ends_during_a_turn_ends_everything_soon_and_says_so_at_once(
-    place: Place,
+    place: Place, database_url: str
 ) -> None:
-    with up(place) as (program, announced):
+    with up(place, MOORAGE_DATABASE_URL=database_url) as (program, announced):
         turn = place.start("run", "run sleep 600", "--approval", "allow", "--json")
         while "toolCall" not in turn.document().get("record", {}).get("body", {}):
             pass

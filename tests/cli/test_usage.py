@@ -18,6 +18,8 @@ pytestmark = pytest.mark.timeout(120)
         (["run"], "a prompt is needed"),
         (["run", "x", "--new", "--session", "s1"], "they exclude each other"),
         (["answer"], "Missing argument 'ANSWER'"),
+        (["demo", "--provider", "docker"], "it is for --on HOST:PORT"),
+        (["up", "--database-direct-url", "postgresql://x@y/z"], "give it too, or set MOORAGE_DATABASE_URL"),
     ],
 )
 def test_wrong_arguments_are_a_document_for_programs(

@@ -14,6 +14,7 @@ from services.common.errors import DependencyUnavailable, NotFound, Unavailable
 from services.common.settings import DatabaseSettings
 from tests.conditions import eventually
 from tests.databases import execute, fetch_value
+from tests.servers import own_server
 
 
 class NoSuchThing(NotFound):
@@ -23,10 +24,8 @@ class NoSuchThing(NotFound):
 @pytest.fixture(scope="module")
 def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
     """A server that tests may stop and start."""
-    server = EmbeddedPostgres(tmp_path_factory.mktemp("own"), durable=False)
-    server.start()
-    yield server
-    server.remove()
+    with own_server(tmp_path_factory) as server:
+        yield server
 
 
 @pytest.fixture

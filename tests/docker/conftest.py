@@ -12,6 +12,7 @@ import pytest_asyncio
 from services.cli.postgres.embedded import EmbeddedPostgres
 from tests.docker.harbour import DEMO, Harbour, engine_at
 from tests.engines import BUSYBOX, shared_engine
+from tests.servers import own_server
 from tests.system.whole import Whole
 
 
@@ -27,10 +28,8 @@ def engine() -> Iterator[docker.DockerClient]:
 @pytest.fixture(scope="module")
 def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
     """A server of this module's services."""
-    server = EmbeddedPostgres(tmp_path_factory.mktemp("own_postgres"), durable=False)
-    server.start()
-    yield server
-    server.remove()
+    with own_server(tmp_path_factory) as server:
+        yield server
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -17,6 +17,7 @@ from services.common.migrations import migrate
 from tests.databases import execute
 from tests.owner.processes import NOT_SERVING, SERVING, owner_process
 from tests.owner.replicas import Holder
+from tests.servers import own_server
 
 LISTEN = ("--listen", "127.0.0.1:0")
 SERVICE = "moorage.owner.v1.LeaseService"
@@ -25,10 +26,8 @@ SERVICE = "moorage.owner.v1.LeaseService"
 @pytest.fixture
 def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
     """A server that this test may stop."""
-    server = EmbeddedPostgres(tmp_path_factory.mktemp("own"), durable=False)
-    server.start()
-    yield server
-    server.remove()
+    with own_server(tmp_path_factory) as server:
+        yield server
 
 
 async def test_readiness_follows_the_database(own_postgres: EmbeddedPostgres) -> None:

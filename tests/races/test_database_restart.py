@@ -22,6 +22,7 @@ from tests.owner.replicas import serving
 from tests.races.lease_callers import BYTES, Caller, callers_of, play
 from tests.races.lease_checker import violations
 from tests.races.lease_history import Answer
+from tests.servers import own_server
 
 TTL = 12.0
 CALLERS = 20
@@ -35,10 +36,8 @@ Channels = list[grpc.aio.Channel]
 @pytest.fixture
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
     """A server of this test only, to be killed."""
-    server = EmbeddedPostgres(tmp_path_factory.mktemp("killed"), durable=False)
-    server.start()
-    yield server
-    server.remove()
+    with own_server(tmp_path_factory) as server:
+        yield server
 
 
 @pytest.fixture

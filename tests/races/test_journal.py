@@ -22,6 +22,7 @@ from services.common.errors import MoorageError
 from services.common.migrations import migrate
 from services.common.settings import DatabaseSettings
 from services.session.turns import EndReason, TurnState
+from tests.servers import own_server
 from tests.session.desks import Desk, Holder, message, system_desk
 
 TURNS = 40
@@ -193,10 +194,8 @@ async def test_batches_of_replicas_with_the_same_sessions_do_not_block_each_othe
 @pytest.fixture
 def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
     """A server that this test may restart."""
-    server = EmbeddedPostgres(tmp_path_factory.mktemp("own_postgres"), durable=False)
-    server.start()
-    yield server
-    server.remove()
+    with own_server(tmp_path_factory) as server:
+        yield server
 
 
 async def test_a_restarted_database_loses_and_doubles_nothing(own_postgres: EmbeddedPostgres) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from pathlib import Path
 
-from moorage.common.v1 import turn_pb2
+from moorage.common.v1 import provision_pb2, turn_pb2
 from moorage.owner.v1 import lease_pb2
 from moorage.runner.v1 import runner_pb2
 
@@ -14,7 +15,7 @@ from services.common.errors import MoorageError, Unavailable
 from tests.conditions import eventually
 from tests.session.clients import Client
 from tests.session.desks import Desk, Holder
-from tests.session.fake_runners import FakeRunner
+from tests.session.fake_runners import FakeRunner, fake_runner
 from tests.session.leasing import Taker
 from tests.session.places import Places, running_session
 from tests.session.processes import session_process
@@ -50,6 +51,25 @@ class Runner:
     async def _end(self, request: runner_pb2.EndRuntimeRequest) -> None:
         self.order[request.session_id].append("end runtime")
         await self._taker.release(self._leases[request.session_id])
+
+
+@contextlib.asynccontextmanager
+async def running(places: Places, desk: Desk) -> AsyncIterator[Runner]:
+    """A runner that holds nothing yet."""
+    async with open_channel(places.owner_address) as owner, fake_runner("one") as fake:
+        yield Runner(fake, desk, Taker(owner))
+
+
+async def provisioned(places: Places, session_ids: Iterable[str]) -> dict[str, Path]:
+    """Sessions in workspaces that were made for them: the directory of each."""
+    roots: dict[str, Path] = {}
+    async with served(places) as client:
+        for session_id in session_ids:
+            made = await client.create(
+                session_id=session_id, provision=provision_pb2.ProvisionSpec(), wait_ready=True
+            )
+            roots[session_id] = Path(made.binding.local.directory)
+    return roots
 
 
 @contextlib.asynccontextmanager

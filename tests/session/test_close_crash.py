@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import pytest
-from moorage.common.v1 import provision_pb2, turn_pb2
+from moorage.common.v1 import turn_pb2
 from moorage.session.v1 import session_pb2
 
-from services.common.channels import open_channel
 from services.session.commands import CommandOutcome
 from tests.session.clients import Client
-from tests.session.crashing import Runner, served, until_killed
+from tests.session.crashing import provisioned, running, served, until_killed
 from tests.session.desks import Desk
-from tests.session.fake_runners import fake_runner
-from tests.session.leasing import Taker
 from tests.session.places import Places
 from tests.session.stops import all_commands
 
@@ -32,15 +28,8 @@ STEPS = {
 async def test_a_replica_killed_at_any_step_leaves_the_rest_to_the_next_start(
     places: Places, desk: Desk
 ) -> None:
-    roots: dict[str, Path] = {}
-    async with served(places) as client:
-        for session_id in STEPS:
-            made = await client.create(
-                session_id=session_id, provision=provision_pb2.ProvisionSpec(), wait_ready=True
-            )
-            roots[session_id] = Path(made.binding.local.directory)
-    async with open_channel(places.owner_address) as owner, fake_runner("one") as fake:
-        runner = Runner(fake, desk, Taker(owner))
+    roots = await provisioned(places, STEPS)
+    async with running(places, desk) as runner:
         for session_id, root in roots.items():
             await runner.begin(session_id)
             await until_killed(places, STEPS[session_id], partial(Client.close, session_id=session_id))

@@ -22,6 +22,7 @@ from services.common.settings import DatabaseSettings
 from services.common.status import from_rpc_error
 from services.session.records import Heartbeat
 from tests.conditions import eventually
+from tests.servers import own_server
 from tests.session.clients import Client
 from tests.session.desks import system_desk
 from tests.session.holders import Holder
@@ -163,10 +164,8 @@ async def test_a_client_that_does_not_read_holds_up_nobody(
 @pytest.fixture
 def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
     """A server that this test may restart."""
-    server = EmbeddedPostgres(tmp_path_factory.mktemp("own_postgres"), durable=False)
-    server.start()
-    yield server
-    server.remove()
+    with own_server(tmp_path_factory) as server:
+        yield server
 
 
 async def test_a_watch_outlives_an_outage_of_the_database(own_postgres: EmbeddedPostgres) -> None:

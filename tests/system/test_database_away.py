@@ -15,6 +15,7 @@ from tests.conditions import eventually
 from tests.processes import is_alive
 from tests.runner.holding import pid_in
 from tests.runner.talks import Talks, kinds_of, text_of
+from tests.servers import own_server
 from tests.system.repeating import repeated
 from tests.system.whole import Whole
 from tests.system.witness import Witness, witnessed
@@ -31,10 +32,8 @@ SESSIONS = ("one", "two", "three")
 @pytest.fixture
 def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
     """A server that this test may stop."""
-    server = EmbeddedPostgres(tmp_path_factory.mktemp("own_postgres"), durable=False)
-    server.start()
-    yield server
-    server.remove()
+    with own_server(tmp_path_factory) as server:
+        yield server
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from tests.conditions import eventually
 from tests.processes import is_alive
 from tests.runner.remains import marked
 from tests.runner.talks import Talks, kinds_of, text_of
+from tests.servers import own_server
 from tests.system.repeating import FAULTS, SEED
 from tests.system.whole import Whole
 from tests.system.witness import Witness, at_last, witnessed
@@ -41,10 +42,8 @@ rounds = pytest.mark.parametrize("number", range(2 * FAULTS))
 @pytest.fixture(scope="module")
 def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
     """A server that these tests may restart."""
-    server = EmbeddedPostgres(tmp_path_factory.mktemp("own_postgres"), durable=False)
-    server.start()
-    yield server
-    server.remove()
+    with own_server(tmp_path_factory) as server:
+        yield server
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,13 +20,11 @@ from services.workspace.workspaces import Origin, Source, Workspace, WorkspaceSt
 from tests.workspace import swapper
 from tests.workspace.filing import Files
 from tests.workspace.instances import Client, Holder, Machine
+from tests.workspace.swaps import INSIDE, OUTSIDE, Outcomes, check_untouched
 
 ROUNDS = 2000
-CALLS = 200
-INSIDE = b"inside"
-OUTSIDE = b"outside"
 # What an access may meet while the workspace itself, a directory or a file is a link.
-EXPECTED = {"done", "PATH_OUTSIDE_ROOT", "FILE_NOT_FOUND", "WORKSPACE_NOT_READY"}
+EXPECTED = ("FILE_NOT_FOUND", "WORKSPACE_NOT_READY")
 
 
 @pytest.fixture
@@ -61,14 +57,14 @@ def test_thousands_of_accesses_stay_inside(root: Path, outside: Path) -> None:
         "write f": lambda tree: tree.replace("f", INSIDE, _go_ahead),
         "make d/x/y": lambda tree: tree.replace("d/x/y", INSIDE, _go_ahead),
     }
-    outcomes: dict[str, Counter[str]] = {name: Counter() for name in accesses}
+    outcomes = {name: Outcomes(EXPECTED) for name in accesses}
     with swapping(root, outside):
         for _ in range(ROUNDS):
             for name, access in accesses.items():
-                outcomes[name][_outcome(provider, root, access)] += 1
-    _check(outside)
+                outcomes[name].counted[_outcome(provider, root, access)] += 1
+    check_untouched(outside, "f", "secret")
     for outcome in outcomes.values():
-        _check_outcomes(outcome)
+        outcome.check()
 
 
 async def test_calls_stay_inside(
@@ -76,27 +72,11 @@ async def test_calls_stay_inside(
 ) -> None:
     await client.adopt(root)
     files = Files(client, await holder.acquire())
-    outcomes: Counter[str] = Counter()
-
-    async def call(access: Awaitable[object]) -> None:
-        try:
-            found = await access
-        except MoorageError as error:
-            outcomes[error.reason_name] += 1
-        else:
-            assert found in (INSIDE, len(INSIDE))
-            outcomes["done"] += 1
-
+    outcomes = Outcomes(EXPECTED)
     with swapping(root, outside):
-        for _ in range(CALLS):
-            await asyncio.gather(
-                call(files.read("d/f")),
-                call(files.read("f")),
-                call(files.write("d/f", INSIDE)),
-                call(files.write("f", INSIDE)),
-            )
-    _check(outside)
-    _check_outcomes(outcomes)
+        await outcomes.call_often(files)
+    check_untouched(outside, "f", "secret")
+    outcomes.check()
 
 
 @contextlib.contextmanager
@@ -124,17 +104,6 @@ def _outcome(provider: LocalProvider, root: Path, access: Callable[[Tree], objec
         return error.reason_name
     assert found in (None, INSIDE) or (isinstance(found, list) and "secret" not in found), found
     return "done"
-
-
-def _check_outcomes(outcomes: Counter[str]) -> None:
-    """Both happened, and nothing else."""
-    assert outcomes["done"] > 10, outcomes
-    assert outcomes["PATH_OUTSIDE_ROOT"] > 10, outcomes
-    assert not outcomes.keys() - EXPECTED, outcomes
-
-
-def _check(outside: Path) -> None:
-    assert {path.name: path.read_bytes() for path in outside.iterdir()} == {"f": OUTSIDE, "secret": OUTSIDE}
 
 
 def _go_ahead() -> None:

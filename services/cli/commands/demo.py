@@ -33,14 +33,22 @@ def demo(
         ),
     ] = "",
     provider: Annotated[
-        str, typer.Option(help="With --on: how its workspace is made, `local` or `docker`.")
-    ] = "local",
+        str,
+        typer.Option(
+            metavar="PROVIDER",
+            help="With --on: how its workspace is made, `local` (the default) or `docker`.",
+        ),
+    ] = "",
     _json: JsonOption = False,
 ) -> None:
     """Run the main job, on services of its own, and check everything that is told."""
     options: Context = context.obj
     if on:
-        _on_a_deployment(options, on, provider)
+        _on_a_deployment(options, on, provider or "local")
+    if provider:
+        raise typer.BadParameter(
+            "it is for --on HOST:PORT; services of its own have local workspaces", param_hint="--provider"
+        )
     home = Path(tempfile.mkdtemp(prefix="moorage-demo-")).resolve()
     state = home / "state"
 

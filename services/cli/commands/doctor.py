@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import grpc
 import typer
@@ -23,6 +23,7 @@ from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceStub
 from services.cli.app import Context, JsonOption, run
 from services.cli.exits import Exit
 from services.cli.failures import CommandFailed
+from services.cli.output import Output
 from services.cli.postgres.home import EmbeddedPostgresError, packaged_programs
 from services.cli.state import Running, find_running, state_directory
 from services.cli.verifier import findings
@@ -35,8 +36,15 @@ _MINIMUM = (3, 11)
 Check = Callable[[], Awaitable[str]]
 
 
+_SIGNS = {"well": ("✓", "green"), "absent": ("-", ""), "unwell": ("✗", "red")}
+
+
 class Unwell(CommandFailed):
     """Something is missing or does not work."""
+
+
+class Absent(CommandFailed):
+    """It is not there, and nothing says that it should be."""
 
 
 def doctor(
@@ -50,25 +58,34 @@ def doctor(
     options: Context = context.obj
 
     async def work() -> Exit:
-        healthy = True
         checks = {agent: partial(_agent, agent)} if agent else _checks(Path.cwd(), options.address)
+        healthy = True
         for name, check in checks.items():
-            try:
-                told, works = await check(), True
-            except (Unwell, EmbeddedPostgresError, OSError, grpc.aio.AioRpcError) as error:
-                told, works = _why(error), False
-            healthy &= works
-            if options.output.as_json:
-                state = "absent" if check is _not_running else "well" if works else "unwell"
-                options.output.document({"check": name, "ok": works, "state": state, "text": told})
-            elif check is _not_running:
-                options.output.line(f"- {name:<10} {told}")
-            else:
-                options.output.piece("✓ " if works else "✗ ", "green" if works else "red")
-                options.output.line(f"{name:<10} {told}")
+            state, told = await _found(check)
+            healthy &= state != "unwell"
+            _tell(options.output, name, state, told)
         return Exit.COMPLETED if healthy else Exit.FAILED
 
     run(options.output, work)
+
+
+async def _found(check: Check) -> tuple[str, str]:
+    """How it is, and what is to be said of it."""
+    try:
+        return "well", await check()
+    except Absent as absent:
+        return "absent", str(absent)
+    except (Unwell, EmbeddedPostgresError, OSError, grpc.aio.AioRpcError) as error:
+        return "unwell", _why(error)
+
+
+def _tell(output: Output, name: str, state: str, told: str) -> None:
+    if output.as_json:
+        output.document({"check": name, "ok": state != "unwell", "state": state, "text": told})
+        return
+    sign, style = _SIGNS[state]
+    output.piece(f"{sign} ", style)
+    output.line(f"{name:<10} {told}")
 
 
 def _checks(directory: Path, address: str) -> dict[str, Check]:
@@ -115,8 +132,8 @@ async def _postgres() -> str:
     return f"embedded: {version.decode().strip()}"
 
 
-async def _not_running() -> str:
-    return "none run for this directory; `moorage up` starts them"
+async def _not_running() -> NoReturn:
+    raise Absent("none run for this directory; `moorage up` starts them")
 
 
 async def _serves(address: str) -> str:
@@ -151,12 +168,13 @@ async def _docker(running: Running) -> str:
         answer = await WorkspaceServiceStub(channel).ListProviders(request, timeout=_TIMEOUT)
     docker = next((provider for provider in answer.providers if provider.name == "docker"), None)
     if docker is None:
-        return "makes no containers: the workspace service has no such provider"
-    if not docker.enabled:
-        return f"makes no containers: {docker.unavailable_cause}"
+        raise Absent("makes no containers: the workspace service has no such provider")
+    if not docker.images:
+        raise Absent("makes no containers: no image is allowed; `moorage up --docker-image` allows one")
+    images = ", ".join(docker.images)
     if docker.unavailable_cause:
-        raise Unwell(docker.unavailable_cause)
-    return f"makes containers of {', '.join(docker.images)}"
+        raise Unwell(f"no containers of {images} can be made: {docker.unavailable_cause}")
+    return f"makes containers of {images}"
 
 
 async def _agent(profile: str) -> str:

@@ -116,17 +116,7 @@ def run(
         )
         baselines.keep(Path.cwd(), session_id, stream.turn_id, tree)
         try:
-            scene = Scene(f"Ctrl-C {_MEANS[on_interrupt]}", time.time())
-            return exit_of(await _follow(connection, options.output, stream, session_id, scene))
-        except asyncio.CancelledError:
-            stops = on_interrupt is OnInterrupt.stop or (
-                on_interrupt is OnInterrupt.ask and await _wants_stop()
-            )
-            if stream.admitted and await _stopped_instead(
-                connection, options.output, session_id, stream, stops=stops
-            ):
-                return Exit.STOPPED
-            raise
+            return await _followed(connection, options.output, stream, session_id, on_interrupt)
         except grpc.aio.AioRpcError as error:
             if not stream.admitted:
                 refused.note(error, words, session)
@@ -136,6 +126,20 @@ def run(
             raise
 
     call(options, work)
+
+
+async def _followed(
+    connection: Connection, output: Output, stream: TurnStream, session_id: str, on_interrupt: OnInterrupt
+) -> Exit:
+    """Show the turn to its end, or to Ctrl-C and what that means."""
+    scene = Scene(f"Ctrl-C {_MEANS[on_interrupt]}", time.time())
+    try:
+        return exit_of(await _follow(connection, output, stream, session_id, scene))
+    except asyncio.CancelledError:
+        stops = on_interrupt is OnInterrupt.stop or (on_interrupt is OnInterrupt.ask and await _wants_stop())
+        if stream.admitted and await _stopped_instead(connection, output, session_id, stream, stops=stops):
+            return Exit.STOPPED
+        raise
 
 
 def watch(

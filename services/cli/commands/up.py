@@ -10,9 +10,16 @@ from typing import Annotated
 import typer
 
 from services.cli.app import Context, JsonOption, run
+from services.cli.database import (
+    URL_VARIABLE,
+    DatabaseAddress,
+    DatabaseOption,
+    DirectDatabaseOption,
+    PasswordFileOption,
+)
 from services.cli.exits import Exit
 from services.cli.failures import CommandFailed
-from services.cli.options import DatabaseOption, checked
+from services.cli.options import checked
 from services.cli.output import Output
 from services.cli.stack import PORTS, Stack, StackOptions, run_stack
 from services.cli.state import find_running, state_directory
@@ -41,6 +48,8 @@ def up(
         ),
     ] = "",
     database_url: DatabaseOption = "",
+    direct_url: DirectDatabaseOption = "",
+    password_file: PasswordFileOption = None,
     docker_image: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,26 +65,33 @@ def up(
     """Start the four services on loopback; agents may work below the current directory."""
     options: Context = context.obj
     root = Path.cwd()
+    if (direct_url or password_file) and not database_url:
+        raise typer.BadParameter(f"give it too, or set {URL_VARIABLE}", param_hint="--database-url")
+    stack = StackOptions(
+        root,
+        state_directory(root),
+        DatabaseAddress(database_url, direct_url, password_file),
+        _addresses(listen),
+        docker_image or [],
+        (lambda _: None) if options.output.as_json else options.output.line,
+    )
+    run(options.output, lambda: _serve(options.output, stack, separate=separate))
 
-    async def serve() -> Exit:
-        if not separate:
-            _refuse_below_another(root)
-        tell = (lambda _: None) if options.output.as_json else options.output.line
-        addresses, images = _addresses(listen), docker_image or []
-        stack = StackOptions(root, state_directory(root), database_url, addresses, images, tell)
-        async with run_stack(stack) as running:
-            _announce(options.output, running)
-            try:
-                return await running.during(_until_interrupted())
-            except asyncio.CancelledError:
-                options.output.hint("ending; Ctrl-C again does not wait for turns in progress")
-                raise
-            except ServiceFailed as failure:
-                # At once: the others take a moment to end.
-                options.output.hint(f"{failure.brief}; ending the others")
-                raise
 
-    run(options.output, serve)
+async def _serve(output: Output, stack: StackOptions, *, separate: bool) -> Exit:
+    if not separate:
+        _refuse_below_another(stack.root)
+    async with run_stack(stack) as running:
+        _announce(output, running)
+        try:
+            return await running.during(_until_interrupted())
+        except asyncio.CancelledError:
+            output.hint("ending; Ctrl-C again does not wait for turns in progress")
+            raise
+        except ServiceFailed as failure:
+            # At once: the others take a moment to end.
+            output.hint(f"{failure.brief}; ending the others")
+            raise
 
 
 def _refuse_below_another(root: Path) -> None:

@@ -129,7 +129,10 @@ class ProvisionSpec(_message.Message):
 
     @_builtins.property
     def idle_ttl(self) -> _duration_pb2.Duration:
-        """It is removed when it was not claimed, written to or executed in for so long. Default: never."""
+        """It is removed when it was not used for so long since it was READY: not claimed, not
+        written to, and nothing ran in it; an agent that is kept warm runs. Reading is no use.
+        It takes up to two minutes until that is noticed. Default: never.
+        """
 
     def __init__(
         self,
