@@ -36,6 +36,7 @@ CODES: Final[dict[type[MoorageError], grpc.StatusCode]] = {
     errors.Internal: grpc.StatusCode.INTERNAL,
 }
 _RETRY_AFTER: Final = 1.0
+_LOST: Final = "execute_batch"
 _NO_ANSWER: Final = (errors.Unavailable, errors.DeadlineExceeded, errors.Cancelled)
 _KINDS: Final = {code: kind for kind, code in CODES.items()}
 
@@ -69,7 +70,13 @@ def to_status(error: MoorageError) -> grpc.Status:
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError) -> MoorageError:
-    """The error another service reported, as the kind of its code, with reason and metadata."""
+    """The error another service reported, as the kind of its code, with reason and metadata.
+
+    What gRPC says INTERNAL of, as a message met the end of its call, is UNAVAILABLE: the service's
+    own status came or was on its way, and is lost (grpc/grpc#36066).
+    """
+    if error.code() is grpc.StatusCode.INTERNAL and _LOST in (error.debug_error_string() or ""):
+        return from_rpc_status(grpc.StatusCode.UNAVAILABLE, error.details() or "", status_pb2.Status())
     trailers = error.trailing_metadata() or ()
     raw = next((value for key, value in trailers if key == DETAILS_KEY), b"")
     status = status_pb2.Status()

@@ -89,8 +89,8 @@ class Stream:
             seen += message.stdout
         return seen
 
-    async def result(self) -> Result:
-        """Read to the end."""
+    async def result(self, *, half_close: bool = True) -> Result:
+        """Read to the end; `half_close` when the command has ended, for which nobody else may be writing."""
         result = Result()
         try:
             while (message := await self.read()) is not None:
@@ -98,6 +98,8 @@ class Stream:
                 result.stdout += message.stdout
                 result.stderr += message.stderr
                 result.ended.MergeFrom(message.ended)
+                if half_close and message.HasField("ended"):
+                    await self.call.done_writing()
         except MoorageError as error:
             result.error = error
         return result
@@ -118,11 +120,12 @@ class Streaming:
     async def run(self, stdin: bytes = b"") -> Result:
         """Start, give it all input, and read all output meanwhile."""
         async with self as stream, asyncio.TaskGroup() as group:
-            reading = group.create_task(stream.result())
+            reading = group.create_task(stream.result(half_close=False))
             # The command may have ended before its input has, and the stream with it; the reader knows.
             with contextlib.suppress(MoorageError):
                 await stream.write(stdin)
                 await stream.close_stdin()
+                await stream.call.done_writing()
         return reading.result()
 
     async def refusal(self) -> MoorageError:

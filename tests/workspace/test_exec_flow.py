@@ -95,6 +95,15 @@ async def test_output_written_just_before_the_end_arrives(client: Client, grant:
         assert result.how == ("exit_code", 1)
 
 
+async def test_the_end_is_told_to_a_caller_who_still_writes(client: Client, grant: Grant) -> None:
+    async with client.exec(grant, "sh", "-c", "exit 3") as stream:
+        await eventually(lambda: not is_alive(stream.pid))
+        # To gRPC for Python a call that is over fails by a write, with all that was not read.
+        for _ in range(500):
+            await stream.write(b"x")
+        assert (await stream.result()).how == ("exit_code", 3)
+
+
 async def test_output_held_open_by_a_stranger_does_not_delay_the_end(
     client: Client, grant: Grant, machine: Machine
 ) -> None:

@@ -20,14 +20,14 @@ class Outgoing:
         self._call = call
         self._waiting: deque[tuple[workspace_pb2.ExecRequest, asyncio.Future[None]]] = deque()
         self._filled = asyncio.Event()
-        self._broken = False
+        self._closed = False
 
     async def send(self, *requests: workspace_pb2.ExecRequest) -> None:
         """Return when all are written, in this order; ConnectionError when they cannot be."""
         waiting = [(request, new_future()) for request in requests]
         self._waiting.extend(waiting)
         self._filled.set()
-        if self._broken:
+        if self._closed:
             self._fail_all()
         for _, written in waiting:
             await asyncio.shield(written)
@@ -37,22 +37,29 @@ class Outgoing:
         written = new_future()
         self._waiting.appendleft((request, written))
         self._filled.set()
-        if self._broken:
+        if self._closed:
             self._fail_all()
         return written
 
+    def finish(self) -> None:
+        """Close this side of the stream; what was not written yet cannot be any more."""
+        self._closed = True
+        self._filled.set()
+        self._fail_all()
+
     async def run(self, start: workspace_pb2.ExecStart) -> None:
-        """Write `start`, then what comes, until the stream breaks; its reader learns why."""
+        """Write `start`, then what comes, until it is to finish or the stream breaks; its reader learns why."""
         try:
             await self._call.write(workspace_pb2.ExecRequest(start=start))
-            while True:
+            while not self._closed:
                 await self._filled.wait()
                 self._filled.clear()
                 await self._write_all()
+            await self._call.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return
         finally:
-            self._broken = True
+            self._closed = True
             self._fail_all()
 
     async def _write_all(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -131,9 +132,15 @@ class Process:
         self._call.cancel()
 
     async def run(self, start: workspace_pb2.ExecStart) -> None:
-        """Start it and pump both directions until it has ended."""
+        """Start it and pump both directions until it has ended and the stream is over."""
         async with background(self._stdin.run(start)):
             end = await self._receive()
+            self._settle(end)
+            if end.error is None:
+                self._stdin.finish()
+                await self._until_over()
+
+    def _settle(self, end: ProcessEnd) -> None:
         self._ended.set_result(end)
         self._stdout.close()
         while self._asked:
@@ -163,6 +170,12 @@ class Process:
             return ProcessEnd(error=Cancelled())
         finally:
             self._listening_since = None
+
+    async def _until_over(self) -> None:
+        # A stream that is cut before its status came is a cancelled call to whoever counts calls.
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            while isinstance(await self._call.read(), workspace_pb2.ExecResponse):
+                pass
 
     async def _until_end(self) -> ProcessEnd:
         while True:

@@ -24,6 +24,7 @@ from services.workspace.providers.registry import Registry
 from services.workspace.provisioning import Provisioning
 from services.workspace.resolving import Resolver
 from services.workspace.servicers import messages
+from services.workspace.servicers.arriving import Arriving
 from services.workspace.servicers.execs import ExecCalls
 from services.workspace.servicers.files import FileCalls
 from services.workspace.servicers.garbage import GarbageCalls
@@ -40,6 +41,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 # Others than this process may change a row, so waiters look for themselves now and then.
 _LOOK: Final = 1.0
+# A call that ends while its caller writes is an INTERNAL error to Python's gRPC, which then forgets
+# what it has not read yet: how the command ended. So callers may first see it and close their side.
+_LAST_WORDS: Final = 1.0
 # Of what is left until a call's deadline, kept for the answer.
 _ANSWER_SHARE: Final = 0.1
 
@@ -164,7 +168,12 @@ class WorkspaceServicer(WorkspaceServiceServicer):
         self, request_iterator: AsyncIterator[workspace_pb2.ExecRequest], context: Context
     ) -> None:
         """See the contract."""
-        await self._parts.exec_calls.run(request_iterator, context.write)
+        frames = Arriving(request_iterator)
+        try:
+            await self._parts.exec_calls.run(frames, context.write)
+            await frames.until_half_closed(_LAST_WORDS)
+        finally:
+            frames.close()
 
     async def ReadFile(
         self, request: workspace_pb2.ReadFileRequest, context: Context
