@@ -31,7 +31,9 @@ class Users:
     async def questions(self, **selected: Any) -> list[session_pb2.Interaction]:
         """Their questions, oldest first."""
         request = session_pb2.ListInteractionsRequest(session_id=self._session_id, **selected)
-        return list((await self._talks.stub.ListInteractions(request, timeout=PATIENCE)).interactions)
+        # The service may have been away a moment ago.
+        call = self._talks.stub.ListInteractions(request, timeout=PATIENCE, wait_for_ready=True)
+        return list((await call).interactions)
 
     async def asked(self, count: int = 1) -> list[session_pb2.Interaction]:
         """Their pending questions, once there are so many."""

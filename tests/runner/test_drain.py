@@ -53,6 +53,9 @@ class Operator:
         answer = await self._health.Check(HealthCheckRequest(service="moorage.runner.v1.RunnerService"))
         return bool(answer.status == HealthCheckResponse.SERVING)
 
+    async def drains(self) -> bool:
+        return not await self.serves()
+
 
 @pytest.fixture
 async def runner(stack: Stack) -> Any:
@@ -118,10 +121,9 @@ async def test_a_turn_that_is_not_begun_yet_is_left_to_another_runner(
     await gate.reached()
     draining = asyncio.create_task(operator.drain(NOW, wait=True))
 
-    async def is_draining() -> bool:
-        return await operator.dispatch("other", "t") == "DRAINING"
-
-    await eventually(is_draining)
+    # A turn that is offered before is taken, and the same again.
+    await eventually(operator.drains)
+    assert await operator.dispatch("other", "t") == "DRAINING"
     other = await stack.add_runner("two")
     gate.release()
     await draining
