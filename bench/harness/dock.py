@@ -93,6 +93,7 @@ class Dock:
             inherit_environment=["PATH"],
         )
         await call.write(workspace_pb2.ExecRequest(start=start))
+        await call.done_writing()
         size, ended = 0, workspace_pb2.ExecEnded(exit_code=-1)
         async for message in call:
             size += len(message.stdout)

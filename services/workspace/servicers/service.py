@@ -43,7 +43,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 _LOOK: Final = 1.0
 # A call that ends while its caller writes is an INTERNAL error to Python's gRPC, which then forgets
 # what it has not read yet: how the command ended. So callers may first see it and close their side.
-_LAST_WORDS: Final = 1.0
+_LAST_WORDS: Final = 0.5
 # Of what is left until a call's deadline, kept for the answer.
 _ANSWER_SHARE: Final = 0.1
 

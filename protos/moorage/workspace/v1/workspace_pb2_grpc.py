@@ -182,8 +182,8 @@ class WorkspaceServiceServicer:
         newest grant shown on the stream (FAILED_PRECONDITION / LEASE_EXPIRED). What the
         command has not read, up to 1 MiB, holds up no frame behind it, such as a grant.
         Half-closing the stream is not the end of standard input, as a caller that died looks
-        the same: send close_stdin. Half-close on `ended`; the call is over then, and a second
-        after `ended` at the latest.
+        the same: send close_stdin. Half-close on `ended` at the latest: the call is over then, and
+        otherwise half a second after `ended`.
         FAILED_PRECONDITION / EXEC_START_FAILED, WORKSPACE_NOT_READY.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
