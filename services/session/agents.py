@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Final
 
 from moorage.session.v1 import session_pb2
@@ -73,13 +74,9 @@ def _check_called(field: str, called: session_pb2.McpHttp) -> None:
     _check_long(f"{field}.url", called.url)
     _check_headers(f"{field}.headers", called.headers)
     _check_headers(f"{field}.secret_refs", called.secret_refs)
-    # Names of headers are the same in any case.
-    names = [name.lower() for name in (*called.headers, *called.secret_refs)]
-    _check_names(
-        f"{field}.secret_refs",
-        called.secret_refs,
-        {name for name in called.secret_refs if names.count(name.lower()) > 1},
-    )
+    _check_given_once(f"{field}.headers", called.headers, called.headers)
+    _check_given_once(f"{field}.secret_refs", called.secret_refs, (*called.headers, *called.secret_refs))
+    _check_names(f"{field}.secret_refs", called.secret_refs, ())
 
 
 def _check_headers(field: str, headers: Mapping[str, str]) -> None:
@@ -88,6 +85,16 @@ def _check_headers(field: str, headers: Mapping[str, str]) -> None:
         check_present(field, name)
         _check_long(field, name)
         _check_long(f"{field}.{name[:80]}", value)
+
+
+def _check_given_once(field: str, headers: Mapping[str, str], among: Iterable[str]) -> None:
+    """Names of headers are the same in any case."""
+    times = Counter(name.lower() for name in among)
+    for name in sorted(headers):
+        if times[name.lower()] > 1:
+            raise InvalidArgument.of(
+                f"{field}.{name[:80]}", "is given twice: the case of a header makes no difference"
+            )
 
 
 def _check_secrets(field: str, refs: Mapping[str, str], others: Mapping[str, str]) -> None:

@@ -12,6 +12,7 @@ from moorage.session.v1 import session_pb2
 
 from services.common.errors import InvalidArgument
 from services.session import checks
+from services.session.agents import check_agent
 from services.session.limits import check_limits
 from services.session.sessions import ApprovalPolicy
 from services.session.wishes import check_wish
@@ -26,6 +27,12 @@ KNOWN: Final = Block(text=content_pb2.TextContent(text="known"))
 
 def text(value: str) -> Block:
     return Block(text=content_pb2.TextContent(text=value))
+
+
+def called(headers: dict[str, str]) -> session_pb2.AgentSpec:
+    """An agent with a server that is called."""
+    http = session_pb2.McpHttp(url="http://127.0.0.1:1/", headers=headers)
+    return session_pb2.AgentSpec(mcp_servers=[session_pb2.McpServer(name="far", http=http)])
 
 
 REFUSED: list[tuple[str, str, Callable[[], object]]] = [
@@ -108,6 +115,11 @@ REFUSED: list[tuple[str, str, Callable[[], object]]] = [
         lambda: check_limits("limits", turn_pb2.Limits(max_tool_calls=-1)),
     ),
     ("a profile that is no name", "agent.profile", lambda: checks.check_name("agent.profile", "a b")),
+    (
+        "a header that is given twice, in another case",
+        "agent.mcp_servers[0].http.headers.ACCEPT",
+        lambda: check_agent("agent", called({"Accept": "a", "ACCEPT": "b"}), "demo"),
+    ),
 ]
 
 
