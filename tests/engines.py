@@ -18,7 +18,7 @@ import docker
 import pytest
 
 from tests.conditions import eventually
-from tests.processes import is_alive
+from tests.processes import freeze, is_alive
 
 BUSYBOX = "moorage-test:busybox"
 _SYSTEM = "unix:///var/run/docker.sock"
@@ -110,7 +110,7 @@ class PrivateEngine:
 
     def pause(self) -> None:
         """It accepts connections, and answers nothing."""
-        os.kill(self.pid, signal.SIGSTOP)
+        freeze(self.pid)
 
     def resume(self) -> None:
         """After a pause."""
