@@ -114,8 +114,16 @@ class WorkspaceSettings(ServiceSettings, DatabaseSettings):
 
     @property
     def named_root(self) -> str:
-        """The root if somebody named it, else empty: an engine need not see where this process was started."""
+        """The root if somebody named it, else empty: an engine need not see where this process was started.
+
+        Nobody named it who only said that it is empty.
+        """
         return str(self.root) if "root" in self.model_fields_set else ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _forget_empty_root(cls, values: dict[str, object]) -> dict[str, object]:
+        return {name: value for name, value in values.items() if (name, value) != ("root", "")}
 
     @field_validator("root", "default_directory", "state_directory")
     @classmethod
