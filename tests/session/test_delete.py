@@ -177,18 +177,29 @@ async def test_what_was_supplied_or_pinned_stays_and_nothing_else(
     assert claimed["claimed_at"] is not None
 
 
-async def test_what_is_out_of_reach_delays_it_and_is_told(places: Places) -> None:
+@pytest.mark.parametrize("retention", [MANUAL, PINNED])
+async def test_what_is_out_of_reach_delays_it_and_is_told(
+    places: Places, database_url: str, retention: session_pb2.RetentionPolicy.ValueType
+) -> None:
+    """Also a workspace that only has to be claimed, so that it is not taken for one that no session ever had."""
     async with running_session(places) as replica, open_channel(replica.endpoint) as channel:
-        made = await Client(channel).create(session_id="s1", provision=PROVISION, wait_ready=True)
+        made = await Client(channel).create(
+            session_id="s1", provision=PROVISION, retention=retention, wait_ready=True
+        )
     lonely = replace(places, workspace_address=NOWHERE)
-    async with running_session(lonely) as replica, open_channel(replica.endpoint) as channel:
+    async with (
+        running_session(lonely, fence_timeout=0.1) as replica,
+        open_channel(replica.endpoint) as channel,
+    ):
         await Client(channel).delete("s1", request_id="r1")
         await eventually(partial(_waits_for, Client(channel), "workspace is unavailable"))
     assert Path(made.binding.local.directory).is_dir()
     async with running_session(places) as replica, open_channel(replica.endpoint) as channel:
         again = await Client(channel).delete("s1", request_id="r1", wait=True)
         assert not again.HasField("session")
-    assert not Path(made.binding.local.directory).exists()
+    assert Path(made.binding.local.directory).exists() == (retention == PINNED)
+    [row] = await fetch(database_url, "SELECT claimed_at FROM workspace.workspaces")
+    assert (row["claimed_at"] is not None) == (retention == PINNED)
 
 
 async def test_bad_input_is_refused(client: Client) -> None:

@@ -57,11 +57,26 @@ class CloseSteps:
         if _removes_workspace(claim):
             await self._remove_workspace(claim)
         elif claim.operation is OperationKind.DELETE:
-            # Claimed once, it is not taken for nobody's when its session is gone.
-            await self._fence(claim)
+            await self._keep_workspace(claim)
         elif claim.retention is RetentionPolicy.TTL:
             # The workspace service keeps the time; told again, it keeps the earliest one.
             await self.workspaces.delete(claim.key.project, claim.workspace_id, after=claim.retention_ttl)
+
+    async def _keep_workspace(self, claim: CloseClaim) -> None:
+        """Claimed once, it is not taken for nobody's when its session is gone (W2)."""
+        if await self._is_claimed(claim):
+            return
+        await self._fence(claim)
+        # A fence is given up when it cannot be raised in time.
+        if not await self._is_claimed(claim):
+            raise NotYet(f"workspace {claim.workspace_id} could not be claimed", _LOOK)
+
+    async def _is_claimed(self, claim: CloseClaim) -> bool:
+        """Whether a good grant was shown for it; what was never made needs none."""
+        try:
+            return (await self.workspaces.get(claim.key.project, claim.workspace_id)).token > 0
+        except NotFound:
+            return True
 
     async def _end_turn(self, claim: CloseClaim) -> None:
         turn = await self._turn(claim)
