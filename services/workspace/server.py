@@ -143,7 +143,8 @@ def build(settings: WorkspaceSettings) -> WorkspaceInstance:
         ),
         worker,
         Gauges(settings.instance_id, clock),
-        Pace(settings.collect_interval, settings.longest_retry),
+        Pace(settings.collect_interval, settings.longest_retry, settings.first_retry),
+        clock,
     )
     docker.engine.on_back(collector.wake)
     worker.on_failed(collector.wake)

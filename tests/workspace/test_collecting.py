@@ -8,15 +8,23 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from moorage.common.v1 import provision_pb2
 from moorage.workspace.v1 import workspace_pb2
 
+from services.common import failpoints
+from services.common.clock import ManualClock
 from services.common.errors import MoorageError
+from services.workspace import worker
+from services.workspace.collector.collector import Collector, Pace
+from services.workspace.collector.gauges import Gauges
+from services.workspace.providers.registry import Registry
 from tests.conditions import eventually
 from tests.databases import execute
 from tests.workspace.garbage import told
-from tests.workspace.instances import Client, Holder, Machine, running, running_owner
+from tests.workspace.instances import Client, Holder, Machine, duration, running, running_owner
 from tests.workspace.processes import is_alive
 from tests.workspace.real import started
 
@@ -166,6 +174,70 @@ async def test_passes_follow_each_other(machine: Machine) -> None:
         root = Path((await client.make()).root)
         await _becomes(machine, "FAILED")
         await eventually(lambda: not root.exists())
+
+
+async def test_passes_keep_their_distance_however_often_it_is_woken(machine: Machine) -> None:
+    clock = ManualClock()
+    # Without a provider it needs neither of them.
+    nothing: Any = None
+    async with running(machine) as (_, service):
+        collector = Collector(
+            service.instance,
+            Registry([]),
+            nothing,
+            nothing,
+            Gauges(machine.instance_id, clock),
+            Pace(interval=60.0, retry=60.0, least=5.0),
+            clock,
+        )
+        passing = asyncio.create_task(collector.run())
+        for passes in (1, 2, 3):
+            await clock.until_sleeping()
+            collector.wake()
+            await clock.advance(4.0)
+            assert collector.passes == passes
+            await clock.advance(1.0)
+        passing.cancel()
+
+
+async def test_what_a_pass_marks_is_removed_beside_the_rest_of_it(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that nobody finds it by chance.
+    monkeypatch.setattr(worker, "_LONGEST_LOOK", 3600.0)
+    gate = machine.directory / "go"
+    async with running(machine) as (client, _):
+        await client.provision(provision=provision_pb2.ProvisionSpec(ttl=duration(60)))
+        root = Path((await client.settled()).root)
+        await execute(
+            machine.database_url,
+            "UPDATE workspace.workspaces SET created_at = created_at - interval '2 minutes'",
+        )
+        monkeypatch.setitem(failpoints._active, "workspace.collect.local.after_survey", f"pause:{gate}")
+        passing = asyncio.create_task(client.collect())
+        await eventually(lambda: not root.exists())
+        assert not passing.done()
+        gate.touch()
+        assert told(await passing) == [("expired", "w1", True)]
+
+
+async def test_what_is_left_of_one_that_was_not_made_in_time_goes_at_once(
+    client: Client, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is at work on it then, and the next pass would be in a minute."""
+    monkeypatch.setitem(failpoints._active, "workspace.provision.after_make", "error")
+    root = machine.state / "default" / "w1"
+    await client.provision(provision=provision_pb2.ProvisionSpec())
+    await eventually(root.exists)
+    await execute(
+        machine.database_url,
+        """
+        UPDATE workspace.workspaces
+        SET due_at = clock_timestamp() + interval '1 hour', deadline = clock_timestamp()
+        """,
+    )
+    await eventually(lambda: not root.exists())
+    assert (await client.get()).state == workspace_pb2.WORKSPACE_STATE_FAILED
 
 
 async def test_one_pass_at_a_time_deals_with_each_thing_once(client: Client, machine: Machine) -> None:

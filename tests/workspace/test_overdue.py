@@ -179,6 +179,18 @@ async def test_a_use_is_written_down_once_a_minute(client: Client, machine: Mach
     assert (await client.get()).use_time.ToNanoseconds() > first.ToNanoseconds()
 
 
+async def test_a_use_is_written_down_by_who_looks_at_that_provider_of_that_instance(
+    client: Client, machine: Machine, database: Database
+) -> None:
+    await _make(client, idle_ttl=HOUR)
+    used = {("default", "w1")}
+    for instance_id, provider in (("another", "local"), (machine.instance_id, "docker")):
+        assert await OverdueStore(database, instance_id).retire(provider, 10, used, dry_run=False) == []
+        assert not (await client.get()).HasField("use_time")
+    assert await OverdueStore(database, machine.instance_id).retire("local", 10, used, dry_run=False) == []
+    assert (await client.get()).HasField("use_time")
+
+
 async def test_a_stale_token_uses_nothing(client: Client, holder: Holder) -> None:
     await client.make()
     old = await holder.acquire()

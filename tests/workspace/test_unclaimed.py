@@ -10,6 +10,7 @@ from moorage.workspace.v1 import workspace_pb2
 
 from services.common.clock import ManualClock
 from services.common.database import Database
+from services.common.errors import DependencyUnavailable
 from services.workspace.collector.unclaimed import Claims
 from services.workspace.store.claims import ClaimStore
 from tests.databases import execute, fetch_value
@@ -125,6 +126,24 @@ async def test_a_slow_answer_holds_up_no_pass_and_the_next_goes_on(
         assert [each async for each in claims.run("local", dry_run=False)] == []
         assert asked == expected
         asked.clear()
+
+
+async def test_each_is_asked_about_in_its_turn_whatever_becomes_of_the_questions(
+    client: Client, machine: Machine, database: Database
+) -> None:
+    """Also when the service is started anew before each pass."""
+    asked = list[str]()
+
+    async def unwilling(_: str, session_id: str) -> str:
+        asked.append(session_id)
+        raise DependencyUnavailable(dependency="session", cause="it is slow")
+
+    for number in range(3):
+        await client.make(f"w{number}", session_id=f"s{number}")
+    for _ in range(5):
+        claims = Claims(ClaimStore(database, machine.instance_id, 600), unwilling, ManualClock())
+        assert [each async for each in claims.run("local", dry_run=False)] == []
+    assert asked == ["s0", "s1", "s2", "s0", "s1"]
 
 
 async def test_without_anybody_to_ask_it_is_kept(client: Client, machine: Machine) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
+from services.common.clock import Clock
 from services.common.logs import get_logger
 from services.common.loops import forever
 from services.workspace.collector.garbage import Garbage, Report
@@ -28,10 +30,11 @@ _log: Final = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds between passes, and until the next one when a provider could not be asked."""
+    """Seconds between passes, after one in which a provider could not be asked, and at least, whoever wakes it."""
 
     interval: float
     retry: float
+    least: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +47,17 @@ class Looks:
 
 
 class Collector:
-    """One per instance; one pass at a time. `passes` is how many it has made by itself."""
+    """One per instance; one pass over a provider at a time. `passes` is how many it has made by itself."""
 
     def __init__(
-        self, instance: Instance, registry: Registry, looks: Looks, worker: Worker, gauges: Gauges, pace: Pace
+        self,
+        instance: Instance,
+        registry: Registry,
+        looks: Looks,
+        worker: Worker,
+        gauges: Gauges,
+        pace: Pace,
+        clock: Clock,
     ) -> None:
         """It looks at nothing before it runs or is asked to."""
         self._instance = instance
@@ -56,30 +66,31 @@ class Collector:
         self._worker = worker
         self._gauges = gauges
         self._pace = pace
+        self._clock = clock
         self.passes = 0
-        self._one_at_a_time = asyncio.Lock()
+        self._one_at_a_time: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Something has changed that is not in the rows: an engine is back."""
+        """Something has changed that is not in the rows: an engine is back, something could not be made."""
         self._woken.set()
 
     async def run(self) -> None:
         """Pass until cancelled."""
-        await forever("collecting garbage", self._step, longest_delay=self._pace.interval)
+        await forever("collecting garbage", self._step, clock=self._clock, longest_delay=self._pace.interval)
 
     async def collect(self, provider: str = "", *, dry_run: bool = False) -> Report:
         """One pass over one provider's, or over all; ProviderUnavailable when it is not registered."""
         providers = [self._registry.get(provider)] if provider else self._registry.by_name()
-        async with self._one_at_a_time:
-            self._instance.require()
-            return await self._pass(providers, dry_run=dry_run)
+        return await self._pass(providers, dry_run=dry_run)
 
     async def _step(self) -> None:
         await self._instance.until_serving()
         self._woken.clear()
         report = await self.collect()
         self.passes += 1
+        # Whatever fails again and again wakes it each time.
+        await self._clock.sleep(self._pace.least)
         seconds = self._pace.retry if report.unasked else self._pace.interval
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -99,6 +110,12 @@ class Collector:
         return Report(tuple(sorted(garbage, key=lambda each: each.provider)), unasked)
 
     async def _look(self, provider: Provider, garbage: list[Garbage], *, dry_run: bool) -> None:
+        """Whoever waits for one provider's pass to end waits for no other's: its engine may hang."""
+        async with self._one_at_a_time[provider.name]:
+            self._instance.require()
+            await self._look_at(provider, garbage, dry_run=dry_run)
+
+    async def _look_at(self, provider: Provider, garbage: list[Garbage], *, dry_run: bool) -> None:
         looks = self._looks
         for findings in (
             looks.overdue.run(provider.name, dry_run=dry_run),

@@ -28,7 +28,7 @@ _log: Final = get_logger(__name__)
 class Claims:
     """Asks the session service; without an answer a workspace is kept.
 
-    It asks from the first pass on, so that a session which is deleted later was seen.
+    It asks from the first pass on, each in its turn: those without an answer hold up no others.
     """
 
     store: ClaimStore
@@ -44,6 +44,8 @@ class Claims:
             if self.clock.boottime() >= over:
                 _log.info("the next pass asks about more unclaimed workspaces")
                 return
+            if not dry_run:
+                await self.store.put_last(each.workspace)
             try:
                 stored = await self.workspace_of(each.workspace.project, each.workspace.session_id)
             except MoorageError as error:

@@ -28,7 +28,7 @@ class ClaimStore:
         self._after = timedelta(seconds=unclaimed_after)
 
     async def unclaimed(self, provider: str, limit: int) -> list[Unclaimed]:
-        """The oldest ones of a provider."""
+        """Those of a provider that were not asked about for longest."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(
                 """
@@ -36,7 +36,7 @@ class ClaimStore:
                 FROM workspace.workspaces AS workspace JOIN workspace.instances AS instance USING (instance_id)
                 WHERE instance_id = $1 AND provider = $3 AND claimed_at IS NULL
                   AND state NOT IN ('DELETING', 'DELETED')
-                ORDER BY created_at LIMIT $4
+                ORDER BY coalesce(asked_at, created_at), project, workspace_id LIMIT $4
                 """,
                 self._instance_id,
                 self._after,
@@ -44,6 +44,18 @@ class ClaimStore:
                 limit,
             )
         return [Unclaimed(workspace_of(row), row["late"]) for row in rows]
+
+    async def put_last(self, workspace: Workspace) -> None:
+        """It is being asked about, and comes behind all others the next time, whatever the answer is."""
+        async with self._database.connection() as connection:
+            await connection.execute(
+                """
+                UPDATE workspace.workspaces SET asked_at = clock_timestamp()
+                WHERE project = $1 AND workspace_id = $2 AND claimed_at IS NULL
+                """,
+                workspace.project,
+                workspace.workspace_id,
+            )
 
     async def claim(self, workspace: Workspace) -> None:
         """Its session is stored."""
