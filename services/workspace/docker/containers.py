@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import io
-import re
-import tarfile
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final
 
 import docker
 from docker.errors import APIError, NotFound
 
-from services.workspace.docker.exec.helper import HELPER_PATH, helper_archive
+from services.workspace.docker.exec.helper import HELPER_PATH
 from services.workspace.docker.labels import Labels
-from services.workspace.providers.registry import PassedBy, Refused, Unasked
+from services.workspace.providers.registry import PassedBy, Refused, Unusable
 from services.workspace.specs import Spec
 
 HOME: Final = "/home/moorage"
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _CONFLICT: Final = 409
-# How the helper ends, and what it writes, when it is asked what a path is.
-_TOLD: Final = 0
-_TOLD_WHY_NOT: Final = 1
-_PLACE: Final = re.compile(r"\d+ \d+")
-_HEARD_LATER: Final = 2.0
-_LOOK: Final = 0.02
+# In an engine's words: what is to be mounted is not there.
+_UNSEEN: Final = "bind source path does not exist"
 _NOT_FOUND: Final = 404
 _BILLION: Final = 10**9
 # On their way out: nothing can be done with them any more.
@@ -43,13 +35,22 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
+class Places:
+    """The directories of this machine that a container gets: the workspace's where it is, home and helper."""
+
+    root: str
+    home: str
+    helper: str
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
-    """A container to be made. `network` is the engine's name of one; `root` is mounted where it is."""
+    """A container to be made. `network` is the engine's name of one."""
 
     labels: Labels
     spec: Spec
     network: str
-    root: str
+    places: Places
     user: User
 
 
@@ -75,7 +76,7 @@ class Container:
 
 
 def create(wanted: Wanted, client: docker.DockerClient) -> str:
-    """Make it, not started; the id. Refused, PassedBy; one that has exactly its labels is adopted."""
+    """Make it, not started; the id. Refused, PassedBy, Unusable; one that has exactly its labels is adopted."""
     api: Any = client.api
     try:
         made = api.create_container(
@@ -85,7 +86,7 @@ def create(wanted: Wanted, client: docker.DockerClient) -> str:
             entrypoint=[HELPER_PATH, "init"],
             command=[],
             user=f"{wanted.user.uid}:{wanted.user.gid}",
-            working_dir=wanted.root,
+            working_dir=wanted.places.root,
             # What the image wants to be run now and then would run as part of no exec.
             healthcheck={"test": ["NONE"]},
             host_config=_bounds(wanted, api),
@@ -95,6 +96,10 @@ def create(wanted: Wanted, client: docker.DockerClient) -> str:
     except APIError as error:
         if error.status_code == _CONFLICT:
             return adopt(wanted.labels, client)
+        if _UNSEEN in (error.explanation or ""):
+            raise Unusable(
+                f"the engine must have the directories of this instance at the same paths: {error.explanation}"
+            ) from error
         raise
     return str(made["Id"])
 
@@ -104,7 +109,7 @@ def _bounds(wanted: Wanted, api: Any) -> Any:
     limits = wanted.spec.limits
     memory = limits.memory_bytes or 0
     return api.create_host_config(
-        mounts=[docker.types.Mount(wanted.root, wanted.root, type="bind")],
+        mounts=_mounts(wanted.places),
         tmpfs={"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={memory // 2}"},  # noqa: S108 (not ours)
         network_mode=wanted.network,
         cap_drop=["ALL"],
@@ -120,6 +125,15 @@ def _bounds(wanted: Wanted, api: Any) -> Any:
         restart_policy={"Name": "no"},
         log_config=docker.types.LogConfig(type="none"),
     )
+
+
+def _mounts(places: Places) -> list[docker.types.Mount]:
+    """None can be written to that others have as well."""
+    return [
+        docker.types.Mount(places.root, places.root, type="bind"),
+        docker.types.Mount(HOME, places.home, type="bind"),
+        docker.types.Mount(str(Path(HELPER_PATH).parent), places.helper, type="bind", read_only=True),
+    ]
 
 
 def adopt(labels: Labels, client: docker.DockerClient) -> str:
@@ -151,53 +165,10 @@ def inspect(name: str, client: docker.DockerClient) -> Container | None:
     )
 
 
-def architecture(client: docker.DockerClient) -> str:
-    """The kind of machine that containers run on, as the engine calls it."""
-    return str(client.version()["Arch"])
-
-
-def equip(container_id: str, archive: bytes, client: docker.DockerClient) -> None:
-    """Put an archive of `equipment` into it; it need not run."""
-    api: Any = client.api
-    api.put_archive(container_id, "/", archive)
-
-
-@lru_cache(8)
-def equipment(architecture: str, user: User) -> bytes:
-    """What each container gets: the helper, and a home directory."""
-    archive = io.BytesIO(helper_archive(architecture))
-    with tarfile.open(fileobj=archive, mode="a") as tar:
-        home = tarfile.TarInfo(HOME.lstrip("/"))
-        home.type, home.mode, home.uid, home.gid = tarfile.DIRTYPE, 0o700, user.uid, user.gid
-        tar.addfile(home)
-    return archive.getvalue()
-
-
 def start(container_id: str, client: docker.DockerClient) -> None:
     """Start it, unless it runs."""
     api: Any = client.api
     api.start(container_id)
-
-
-def look(container_id: str, path: str, client: docker.DockerClient) -> tuple[str, str]:
-    """Since when it runs, and "DEVICE INODE" of a directory as its processes see it, else why not. Unasked."""
-    api: Any = client.api
-    started = api.inspect_container(container_id)["State"]["StartedAt"]
-    made = api.exec_create(container_id, [HELPER_PATH, "place", path], stdin=False, workdir="/")
-    words = api.exec_start(made["Id"]).decode(errors="replace").strip()
-    code = _exit_code(api, made["Id"])
-    # Only what the helper itself says counts: an engine tells its own failures in the same place.
-    if code not in (_TOLD, _TOLD_WHY_NOT) or (code == _TOLD and not _PLACE.fullmatch(words)):
-        raise Unasked(f"the engine does not tell what is in a container: {code}: {words}")
-    return str(started), words
-
-
-def _exit_code(api: Any, exec_id: str) -> int | None:
-    """How an exec ended whose output is over; the engine may hear of that a little later."""
-    until = time.monotonic() + _HEARD_LATER
-    while (code := api.exec_inspect(exec_id)["ExitCode"]) is None and time.monotonic() < until:
-        time.sleep(_LOOK)
-    return None if code is None else int(code)
 
 
 def kill(container_id: str, client: docker.DockerClient) -> None:

@@ -12,8 +12,9 @@ from typing import Final
 from services.common.errors import InvalidArgument
 from services.workspace.docker.containers import HOME, User
 from services.workspace.docker.exec.helper import HELPER_PATH
+from services.workspace.docker.exec.mount import Mount, Seen
 from services.workspace.providers import directories, roots
-from services.workspace.providers.registry import Unusable
+from services.workspace.providers.registry import Unusable, Vanished
 from services.workspace.sources.wanted import Directory
 from services.workspace.specs import Network, Spec
 from services.workspace.workspaces import Workspace
@@ -21,6 +22,8 @@ from services.workspace.workspaces import Workspace
 # In a container these are its agent's to change, or ours to write to as root: nothing is mounted there.
 _CONTAINERS_OWN: Final = (HOME, str(Path(HELPER_PATH).parent))
 _NO_SOURCES: Final = "no directory can be a source: this instance was given no --root"
+# No project has such a name.
+_HELPERS: Final = ".helper"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,18 @@ class Root:
     inode: int
     user: User
 
+    @property
+    def mount(self) -> Mount:
+        """As a container has to have it."""
+        return Mount(self.path, Seen(self.device, self.inode))
+
 
 @dataclass(frozen=True, slots=True)
 class Ground:
     """The engine's bridge network, the state directory, and who containers run as.
 
     Directories that are sources lie in `root`; there are none when it is empty. `socket` is the
-    engine's, without links; empty when it has none here.
+    engine's, without links; empty when it has none here. Instances may share a state directory.
     """
 
     bridge: str
@@ -46,11 +54,21 @@ class Ground:
     user: User
     root: str = ""
     socket: str = ""
+    instance_id: str = ""
 
     @property
     def barred(self) -> str:
         """Why no directory of its own can be mounted; empty when they can."""
-        return _own_of_containers(self.state_directory)
+        return _own_of_containers(self.state_directory) or _not_executable(self.state_directory)
+
+    @property
+    def helper_directory(self) -> str:
+        """Where this instance's containers have the helper from."""
+        return str(Path(self.state_directory, _HELPERS, self.instance_id))
+
+    def place(self, project: str, workspace_id: str) -> str:
+        """Where what is made for a workspace lies: its directory, unless that is a source, and what is beside it."""
+        return str(Path(self.state_directory, project, workspace_id))
 
     def network(self, policy: Network) -> str:
         """The engine's name of a network."""
@@ -78,7 +96,13 @@ class Ground:
             raise Unusable(f"{workspace.root} contains {within}")
         if cause := _own_of_containers(workspace.root):
             raise Unusable(cause)
-        return roots.pin(workspace, self.root, held)
+        if directories.is_inside(workspace.root, self.state_directory):
+            raise Unusable(f"{workspace.root} lies among the provisioned workspaces")
+        descriptor = roots.pin(workspace, self.root, held)
+        # The engine would follow a link as well: to where another session works, perhaps.
+        if directories.where(descriptor) != workspace.root:
+            raise Vanished(f"{workspace.root} leads elsewhere now")
+        return descriptor
 
     @contextlib.contextmanager
     def found(self, workspace: Workspace) -> Iterator[Root]:
@@ -89,13 +113,21 @@ class Ground:
     def root_of(self, workspace: Workspace, descriptor: int) -> Root:
         """What an open directory is, and who works there."""
         status = os.fstat(descriptor)
-        return Root(workspace.root, status.st_dev, status.st_ino, self._user_of(status))
+        return Root(workspace.root, status.st_dev, status.st_ino, self.user_of(descriptor))
 
-    def _user_of(self, status: os.stat_result) -> User:
-        """The owner, if that is for this instance to choose; never root, nor root's group."""
+    def user_of(self, descriptor: int) -> User:
+        """Who works in an open directory, and owns what is made there: its owner, never root, nor root's group.
+
+        The instance itself, if that is not for it to choose.
+        """
+        status = os.fstat(descriptor)
         if os.geteuid() != 0 or status.st_uid == 0:
             return self.user
         return User(status.st_uid, status.st_gid or self.user.gid)
+
+    def owner(self, user: User) -> tuple[int, int] | None:
+        """Whom to give what is made for that user; None when it is this instance's anyway."""
+        return (user.uid, user.gid) if os.geteuid() == 0 else None
 
     def _kept(self, directory: str) -> str:
         """What must not be mounted, or must not be hidden in a container, and lies there; or nothing."""
@@ -113,6 +145,14 @@ def _own_of_containers(directory: str) -> str:
     """Why a directory cannot be mounted where it is, if it lies in what a container has of its own."""
     inside = (own for own in _CONTAINERS_OWN if directories.is_inside(directory, own))
     return next((f"{directory} lies in {own}, which containers have of their own" for own in inside), "")
+
+
+def _not_executable(directory: str) -> str:
+    """Why the helper cannot be executed from a directory, which need not be there yet."""
+    there = next(each for each in (Path(directory), *Path(directory).parents) if each.exists())
+    if os.statvfs(there).f_flag & os.ST_NOEXEC:
+        return f"{directory} is on a file system that is mounted noexec, and containers execute their helper from there"
+    return ""
 
 
 def spec_of(workspace: Workspace) -> Spec:

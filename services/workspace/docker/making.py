@@ -15,8 +15,10 @@ from typing import Any, Final
 from services.common.failpoints import failpoint
 from services.common.logs import get_logger
 from services.workspace.docker import containers
-from services.workspace.docker.containers import LEAVING, User, Wanted
+from services.workspace.docker.containers import LEAVING, Places, User, Wanted
 from services.workspace.docker.engine import Engine
+from services.workspace.docker.equipment import Equipment
+from services.workspace.docker.exec.helpers import Helpers
 from services.workspace.docker.ground import Ground, Root, spec_of
 from services.workspace.docker.labels import PREFIX, Labels, selecting
 from services.workspace.docker.starting import Starter
@@ -40,11 +42,12 @@ _log: Final = get_logger(__name__)
 class Maker:
     """Of one instance. Whatever is cancelled or fails is found by its labels, and by its name (W2)."""
 
-    def __init__(self, engine: Engine, ground: Ground) -> None:
+    def __init__(self, engine: Engine, helpers: Helpers, ground: Ground) -> None:
         """Nothing is asked of the engine yet."""
         self._engine = engine
         self._ground = ground
-        self.starter: Final = Starter(engine)
+        self._equipment = Equipment(ground.helper_directory)
+        self.starter: Final = Starter(engine, helpers, self._equipment)
         self._creations: dict[tuple[str, str], list[Future[str]]] = {}
 
     async def make(self, workspace: Workspace, deployment: str) -> None:
@@ -58,14 +61,20 @@ class Maker:
                 Labels.of(workspace, deployment),
                 spec,
                 self._ground.network(spec.network),
-                root.path,
+                Places(
+                    root.path, await self._home(workspace, deployment, root.user), self._equipment.directory
+                ),
                 root.user,
             )
+            await self._equipment.ready()
             await failpoint("workspace.docker.before_create")
             container_id = await self._create(wanted)
             try:
                 await failpoint("workspace.docker.after_create")
-                await self.starter.start(container_id, root)
+                await self.starter.start(container_id)
+                if isinstance(spec.source, Directory):
+                    # Above one of our own nobody writes but the instance: its first command finds it in time.
+                    await self.starter.look(container_id, root)
             except Exception as error:
                 await self._roll_back(container_id, error)
                 raise
@@ -76,10 +85,9 @@ class Maker:
         self._until_answered(workspace.project, workspace.workspace_id)
         await self._remove_containers(self._selecting(workspace, deployment))
         await failpoint("workspace.docker.after_remove")
-        if not isinstance(spec_of(workspace).source, Directory):
-            await failpoint("workspace.docker.before_directory_remove")
-            label = Label.of(workspace, deployment)
-            await asyncio.to_thread(provisioned.remove, workspace.root, label, give_up)
+        await failpoint("workspace.docker.before_directory_remove")
+        label = Label.of(workspace, deployment)
+        await asyncio.to_thread(provisioned.remove, self._made(workspace), label, give_up)
 
     async def survey(self, deployment: str, instance_id: str) -> Sequence[Found]:
         """Containers and directories. Unasked."""
@@ -109,6 +117,16 @@ class Maker:
             # The thread of a call that was cancelled would go on.
             given_up.set()
 
+    def _made(self, workspace: Workspace) -> str:
+        """Where what was made for it lies, never a directory that is the source."""
+        if isinstance(spec_of(workspace).source, Directory):
+            return self._ground.place(workspace.project, workspace.workspace_id)
+        return workspace.root
+
+    async def _home(self, workspace: Workspace, deployment: str, user: User) -> str:
+        label, owner = Label.of(workspace, deployment), self._ground.owner(user)
+        return await asyncio.to_thread(provisioned.make_home, self._made(workspace), label, owner)
+
     @contextlib.contextmanager
     def _prepared(self, workspace: Workspace, spec: Spec) -> Iterator[Root]:
         """Its directory, and who is to work there; held open within the block."""
@@ -117,7 +135,7 @@ class Maker:
                 descriptor = self._pin_source(workspace, held)
             else:
                 descriptor = self._ground.pin(workspace, held)
-                _give(descriptor, self._ground.user)
+                _give(descriptor, self._ground.owner(self._ground.user))
             yield self._ground.root_of(workspace, descriptor)
 
     def _pin_source(self, workspace: Workspace, held: contextlib.ExitStack) -> int:
@@ -161,8 +179,6 @@ class Maker:
         while listed := await self._engine.call(partial(containers.select, filters)):
             if time.monotonic() > deadline:
                 raise Unasked(f"the engine still has {', '.join(each['Id'][:12] for each in listed)}")
-            for each in listed:
-                self.starter.forget(each["Id"])
             await self._engine.call(partial(containers.remove, [each["Id"] for each in listed]))
             await asyncio.sleep(_PAUSE)
 
@@ -178,10 +194,9 @@ class Maker:
         )
 
 
-def _give(descriptor: int, user: User) -> None:
-    """To who works there, which only root can; else it is ours, and they are."""
-    if os.geteuid() == 0:
-        os.chown(f"/proc/self/fd/{descriptor}", user.uid, user.gid)
+def _give(descriptor: int, owner: tuple[int, int] | None) -> None:
+    if owner is not None:
+        os.chown(f"/proc/self/fd/{descriptor}", *owner)
 
 
 def _found(listed: dict[str, Any]) -> Found:

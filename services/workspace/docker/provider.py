@@ -79,7 +79,7 @@ class DockerProvider:
         self._ground = ground
         self._offer = offer
         self._has_any = has_any
-        self._maker = Maker(engine, ground)
+        self._maker = Maker(engine, helpers, ground)
         self._deployment = ""
 
     async def prepare(self, marker: Marker) -> None:
@@ -158,7 +158,7 @@ class DockerProvider:
 
     def root_of(self, project: str, workspace_id: str) -> str:
         """See Provider."""
-        return f"{self._ground.state_directory}/{project}/{workspace_id}"
+        return self._ground.place(project, workspace_id)
 
     def accept(self, field: str, directory: str) -> str:
         """See Provider."""
@@ -191,12 +191,17 @@ class DockerProvider:
 
     async def spawn(self, workspace: Workspace, directory: str, terminal: tuple[int, int] | None) -> Process:
         """See Provider."""
-        container = await self._running(workspace)
-        # Looked at once more inside, where a link that is swapped in leads nowhere else than inside.
-        with roots.start_directory(workspace, directory) as descriptor:
-            path = directories.where(descriptor)
-        with _asked_again():
-            return await self._helpers.spawn(container.id, path, terminal)
+        with self._ground.found(workspace) as root:
+            container = await self._running_with(workspace, root)
+            # Looked at once more inside, where a link that is swapped in leads nowhere else than inside.
+            with roots.start_directory(workspace, directory) as descriptor:
+                path = directories.where(descriptor)
+            await failpoint("workspace.docker.before_exec")
+            try:
+                with _asked_again():
+                    return await self._maker.starter.spawn(container.id, root, path, terminal)
+            except Refused as error:
+                raise Unusable(str(error)) from error
 
     async def reach(self, workspace: Workspace, network: Network) -> None:
         """See Provider."""
@@ -207,28 +212,33 @@ class DockerProvider:
 
     @contextlib.contextmanager
     def files(self, workspace: Workspace) -> Iterator[Tree]:
-        """See Provider. What is written belongs to whom the directory belongs to."""
+        """See Provider. What is made belongs to who works there, if it is ours to give."""
         with contextlib.ExitStack() as held:
-            yield Tree.of_its_owner(self._ground.pin(workspace, held), workspace.root)
+            descriptor = self._ground.pin(workspace, held)
+            yield Tree(descriptor, workspace.root, self._ground.owner(self._ground.user_of(descriptor)))
 
     async def _running(self, workspace: Workspace) -> Container:
         """Its container; started again when the engine or the machine was. Vanished, Unusable, Unasked."""
+        with self._ground.found(workspace) as root:
+            return await self._running_with(workspace, root)
+
+    async def _running_with(self, workspace: Workspace, root: Root) -> Container:
         if not self._deployment:
             raise Unasked("this instance does not serve yet")
         labels = Labels.of(workspace, self._deployment)
-        with self._ground.found(workspace) as root:
-            with _asked_again():
-                found = await self.engine.call(partial(containers.inspect, labels.name))
-            if found is None or found.is_leaving or not labels.are(found.labels):
-                raise Vanished("its container is gone")
-            if not self._maker.starter.has_seen(found):
-                await self._revive(found, root)
+        with _asked_again():
+            found = await self.engine.call(partial(containers.inspect, labels.name))
+        if found is None or found.is_leaving or not labels.are(found.labels):
+            raise Vanished("its container is gone")
+        if not found.running:
+            await self._revive(found, root)
         return found
 
     async def _revive(self, found: Container, root: Root) -> None:
         await failpoint("workspace.docker.before_revive")
         try:
-            await self._maker.starter.start(found.id, root)
+            await self._maker.starter.start(found.id)
+            await self._maker.starter.look(found.id, root)
         except Refused as error:
             raise Unusable(str(error)) from error
         except APIError as error:

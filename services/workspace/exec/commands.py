@@ -35,7 +35,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How it ended; without an outcome nobody knows. `timed_out`: it was killed as it lasted too long.
+    """How it ended; without an outcome nobody knows. `timed_out`: it was to be killed as it lasted too long.
 
     What was killed although nothing here wanted that is not known either: where nobody could be
     heard, as with an engine that hangs, it ends with the time that the instance had then.
@@ -95,9 +95,10 @@ class Commands:
         finally:
             await _over(beside)
         which.check()
-        if outcome is None or (outcome.killed and not timeout.fired):
-            return Ended(None)
-        return Ended(outcome, outcome.killed)
+        if outcome is not None and not outcome.killed:
+            return Ended(outcome)
+        # Its time was over, whether or not somebody saw what ended it.
+        return Ended(outcome, timed_out=True) if timeout.fired else Ended(None)
 
 
 def _key(workspace: Workspace) -> SessionKey:

@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 from services.common.errors import InvalidArgument
 from services.workspace.files import (
@@ -52,12 +52,6 @@ class Tree:
     descriptor: int
     path: str
     owner: tuple[int, int] | None = None
-
-    @classmethod
-    def of_its_owner(cls, descriptor: int, path: str) -> Self:
-        """One in which somebody else works, if we may make things theirs."""
-        status = os.fstat(descriptor)
-        return cls(descriptor, path, (status.st_uid, status.st_gid) if os.geteuid() == 0 else None)
 
     def read(self, path: str, offset: int, limit: int) -> Part:
         """At most `limit` bytes of a file from `offset` on; none behind its end."""

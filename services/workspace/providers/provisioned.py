@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -16,13 +17,35 @@ from services.workspace.providers.labels import Label, workspace_named_by
 from services.workspace.providers.registry import Refused
 from services.workspace.workspaces import Workspace
 
+# No workspace has such a name.
+_HOME: Final = ".home"
+
 _log: Final = get_logger(__name__)
 
 
 def make(workspace: Workspace, deployment: str) -> None:
     """Make its directory and the label. Refused when something else is there."""
-    label = Label.of(workspace, deployment)
     root = Path(workspace.root)
+    with _claimed(root, Label.of(workspace, deployment)) as project:
+        directories.make(root.name, project)
+
+
+def make_home(root: str, label: Label, owner: tuple[int, int] | None) -> str:
+    """Make a home directory beside where a workspace's own would be, and the label; its path. Refused.
+
+    It is for `owner`, a user and a group, or for who runs this.
+    """
+    path = Path(root)
+    with _claimed(path, label) as project:
+        directories.make(path.name + _HOME, project)
+        if owner is not None:
+            os.chown(path.name + _HOME, *owner, dir_fd=project, follow_symlinks=False)
+    return root + _HOME
+
+
+@contextlib.contextmanager
+def _claimed(root: Path, label: Label) -> Iterator[int]:
+    """The project's directory, open, in which the label is."""
     state = root.parent.parent
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     with directories.opened(str(state)) as top:
@@ -30,11 +53,11 @@ def make(workspace: Workspace, deployment: str) -> None:
         with directories.opened(root.parent.name, top) as project:
             if not label.is_ours(project):
                 _claim(root, label, project)
-            directories.make(root.name, project)
+            yield project
 
 
 def remove(root: str, label: Label, give_up: Callable[[], bool]) -> bool:
-    """Remove a directory that has this label, and then the label; whether there was such a label.
+    """Remove a directory that has this label, its home, and then the label; whether there was such a label.
 
     What has no such label was not made by us, and stays. InterruptedError when told to give up.
     """
@@ -48,8 +71,9 @@ def remove(root: str, label: Label, give_up: Callable[[], bool]) -> bool:
             if not label.is_ours(project):
                 _log.info("nothing of ours to remove", root=root)
                 return False
-            directories.refuse_mounts(root)
-            directories.remove_tree(path.name, project, give_up)
+            for each in (path.name, path.name + _HOME):
+                directories.refuse_mounts(str(path.with_name(each)))
+                directories.remove_tree(each, project, give_up)
             label.remove(project)
     except FileNotFoundError:
         return False

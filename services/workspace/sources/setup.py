@@ -17,6 +17,7 @@ from services.workspace.specs import Network
 from services.workspace.workspaces import Workspace
 
 _ALWAYS: Final = ("PATH", "HOME", "LANG")
+_UNSEEN: Final = Outcome(None, None, killed=True)
 
 
 class Results(Protocol):
@@ -72,9 +73,9 @@ class SettingUp:
             raise Unusable(f"its set-up command was not started: {error}") from error
         except StartFailed as error:
             raise Refused(f"its set-up command {setup.command[0]} could not be started: {error}") from error
-        if ended.outcome is None:
+        if ended.outcome is None and not ended.timed_out:
             raise Unusable("it is not known how its set-up command ended")
-        return _result(ended.outcome, setup.timeout if ended.timed_out else None, tail)
+        return _result(ended.outcome or _UNSEEN, setup.timeout if ended.timed_out else None, tail)
 
 
 @contextlib.asynccontextmanager

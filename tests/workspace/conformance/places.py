@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import os
 import secrets
+import shutil
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,9 +16,10 @@ from typing import Any, Protocol, TypeVar
 
 import docker
 
-from services.workspace.docker import engine
-from services.workspace.docker.exec.helper import HELPER_PATH, helper_archive
+from services.workspace.docker import engine, equipment
+from services.workspace.docker.exec.helper import HELPER_PATH, helper_program
 from services.workspace.docker.exec.helpers import Helpers
+from services.workspace.docker.exec.mount import Mount, Seen
 from services.workspace.exec.forkserver import ForkServer
 from services.workspace.exec.marker import Marker
 from services.workspace.exec.output import Channel, copy_output
@@ -26,6 +29,7 @@ from tests.engines import BUSYBOX
 T = TypeVar("T")
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
+_HELPERS = str(Path(HELPER_PATH).parent)
 
 
 @dataclass(slots=True)
@@ -146,11 +150,15 @@ class Container:
 
     engine: Engine
     container_id: str
+    helper: Path
+    """The directory of this machine that the helper is in."""
 
     @classmethod
     def make(cls, engine: Engine, **limits: Any) -> Container:
         """Blocks."""
         api = engine.api
+        helper = Path(tempfile.mkdtemp(prefix="moorage-"), "state", "helper", "tests")
+        equipment.place(str(helper), helper_program(api.version()["Arch"]))
         limits = {"mem_limit": "256m", "memswap_limit": "256m", "pids_limit": 512, **limits}
         made = api.create_container(
             BUSYBOX,
@@ -159,18 +167,28 @@ class Container:
             user="10001:10001",
             network_disabled=True,
             host_config=api.create_host_config(
-                cap_drop=["ALL"], security_opt=["no-new-privileges"], init=False, **limits
+                cap_drop=["ALL"],
+                security_opt=["no-new-privileges"],
+                init=False,
+                binds=[f"{helper}:{_HELPERS}:ro"],
+                **limits,
             ),
         )
-        container = cls(engine, made["Id"])
-        api.put_archive(container.container_id, "/", helper_archive(api.version()["Arch"]))
+        container = cls(engine, made["Id"], helper)
         api.start(container.container_id)
         return container
+
+    @property
+    def mount(self) -> Mount:
+        """What it has of this machine."""
+        status = self.helper.stat()
+        return Mount(_HELPERS, Seen(status.st_dev, status.st_ino))
 
     def remove(self) -> None:
         """Blocks."""
         with contextlib.suppress(docker.errors.NotFound):
             self.engine.api.remove_container(self.container_id, force=True)
+        shutil.rmtree(self.helper.parents[2], ignore_errors=True)
 
     def ask(self, *command: str) -> str:
         """What a command in it says, run past the helper. Blocks."""
@@ -190,7 +208,10 @@ class DockerPlace:
         self.helpers.prepare(Marker("deployment", "instance", start_name))
 
     async def spawn(self, terminal: tuple[int, int] | None = None) -> Process:
-        return self._kept.keep(await self.helpers.spawn(self.container.container_id, "/tmp", terminal))
+        container = self.container
+        return self._kept.keep(
+            await self.helpers.spawn(container.container_id, container.mount, "/tmp", terminal)
+        )
 
     async def close(self) -> None:
         await self._kept.close()

@@ -1,4 +1,4 @@
-"""Stands before an engine, and breaks a connection when an exec has been given it and nothing was said yet."""
+"""Stands before an engine, and ends a connection when an exec has been given it and nothing was said yet."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ _PIECE = 65536
 
 
 class Cutter:
-    """Passes everything on, unless it is `armed`: then it breaks one connection, as an engine's end does."""
+    """Passes everything on, unless it is `armed`: then it breaks one connection, as an engine's end does.
+
+    If there are `words` it says them before, as an engine says in the place of an exec's output what
+    it has to say about it.
+    """
 
     def __init__(self, engine: str, address: str) -> None:
         self.address = address
         self.armed = False
+        self.words = b""
         self._engine = engine.removeprefix("unix://")
         self._open: dict[asyncio.StreamWriter, asyncio.Future[None]] = {}
 
@@ -35,9 +40,10 @@ class Cutter:
         served = self._open[to_engine] = asyncio.get_running_loop().create_future()
         try:
             while data := await from_engine.read(_PIECE):
-                writer.write(data)
+                given = self.armed and data.startswith(_GIVEN)
+                writer.write(data + _said(self.words) if given else data)
                 await writer.drain()
-                if self.armed and data.startswith(_GIVEN):
+                if given:
                     self.armed = False
                     break
         except OSError:
@@ -50,6 +56,10 @@ class Cutter:
             await asyncio.wait({there})
             del self._open[to_engine]
             served.set_result(None)
+
+
+def _said(words: bytes) -> bytes:
+    return b"\x01\0\0\0" + len(words).to_bytes(4) + words if words else b""
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

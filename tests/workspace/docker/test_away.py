@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -230,6 +233,33 @@ async def test_calls_in_line_at_a_paused_engine_hold_up_nobody_else(
         for each in hanging:
             each.cancel()
         await asyncio.wait(hanging)
+
+
+async def test_an_instance_that_can_open_nothing_says_nothing_about_the_container(
+    client: Client, yard: Yard, holder: Holder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    await make(client)
+    grant = await holder.acquire()
+    await yard.ask("kill", (await yard.inspect())["Id"])
+    gates = Gates(tmp_path / "gates", monkeypatch)
+    gate = gates.shut("workspace.docker.before_revive")
+    ran = asyncio.create_task(client.exec(grant, "true").refusal())
+    await gates.reached(gate)
+    with no_more_files():
+        gate.unlink()
+        assert (await ran).reason_name == "DEPENDENCY_UNAVAILABLE"
+    assert (await client.exec(grant, "echo", "again").run()).stdout == b"again\n"
+
+
+@contextlib.contextmanager
+def no_more_files() -> Iterator[None]:
+    """Nothing can be opened in this process within the block; what is open stays."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def _has_cause(client: Client) -> bool:

@@ -16,6 +16,7 @@ from moorage.workspace.v1 import workspace_pb2
 from services.common.errors import MoorageError
 from services.workspace.docker.engine import Engine
 from services.workspace.docker.exec.helpers import Helpers
+from services.workspace.docker.exec.mount import Mount, Seen
 from services.workspace.docker.labels import PREFIX
 from services.workspace.exec.marker import Marker
 from tests.conditions import eventually
@@ -231,7 +232,9 @@ async def test_what_an_earlier_start_has_left_is_ended_also_where_nothing_is_mad
     helpers = Helpers(engine, lambda: time.clock_gettime(time.CLOCK_BOOTTIME) + 600)
     labels = container["Config"]["Labels"]
     helpers.prepare(Marker(labels[f"{PREFIX}deployment"], yard.machine.instance_id, "earlier"))
-    process = await helpers.spawn(container["Id"], "/", None)
+    root = yard.directory().stat()
+    mount = Mount(str(yard.directory()), Seen(root.st_dev, root.st_ino))
+    process = await helpers.spawn(container["Id"], mount, "/", None)
     try:
         await process.start(["/bin/sleep", tag], {}, terminal=False)
         await appears(tag, 1)
@@ -242,14 +245,15 @@ async def test_what_an_earlier_start_has_left_is_ended_also_where_nothing_is_mad
         engine.close()
 
 
+@pytest.mark.parametrize("words", [b"", b"context canceled: the daemon is shutting down\r\n"])
 async def test_an_engine_that_goes_before_the_helper_is_ready_is_waited_for(
-    yard: Yard, holder: Holder
+    yard: Yard, holder: Holder, words: bytes
 ) -> None:
     """Nothing was started, so it is no answer to whoever wanted to start something."""
     async with cut_off(yard.address) as cutter, Yard(yard.machine, cutter.address).running() as (client, _):
         await make(client)
         grant = await holder.acquire()
-        cutter.armed = True
+        cutter.armed, cutter.words = True, words
         assert (await client.exec(grant, "true").refusal()).reason_name == "DEPENDENCY_UNAVAILABLE"
         assert not cutter.armed
         assert (await client.exec(grant, "echo", "again").run()).stdout == b"again\n"

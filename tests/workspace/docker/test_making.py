@@ -148,16 +148,6 @@ async def test_a_source_that_is_gone_when_it_is_made_fails_at_once(
         assert await yard.containers() == []
 
 
-async def test_a_directory_of_roots_group_is_not_worked_on_in_that_group(
-    client: Client, yard: Yard, holder: Holder
-) -> None:
-    supplied = yard.machine.supplied()
-    os.chown(supplied, 12345, 0)
-    assert (await make(client, source=_path(str(supplied)))).state == READY
-    ran = await client.exec(await holder.acquire(), "id", "-G").run()
-    assert ran.stdout == b"10001\n"
-
-
 async def test_no_network_can_be_asked_for_where_there_is_none(yard: Yard) -> None:
     async with yard.running(docker_bridge_network="") as (client, _):
         with pytest.raises(InvalidArgument) as refused:
@@ -229,7 +219,9 @@ async def test_our_own_container_of_an_earlier_try_is_adopted(client: Client, ya
         name=earlier.name,
         labels=earlier.to_engine(),
         user="10001:10001",
-        host_config=await yard.ask("create_host_config", binds=[f"{root}:{root}"], network_mode="none"),
+        host_config=await yard.ask(
+            "create_host_config", binds=[f"{root}:{root}", f"{yard.helper}:/.moorage:ro"], network_mode="none"
+        ),
     )
     root.rmdir()
     assert (await make(client, "w2")).state == READY

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import secrets
+from pathlib import Path
 
 import pytest
 from moorage.common.v1 import provision_pb2
 from moorage.workspace.v1 import workspace_pb2
 
+from services.common import failpoints
 from tests.conditions import eventually
 from tests.engines import PrivateEngine
+from tests.gates import Gates
+from tests.workspace.docker.cutting import cut_off
 from tests.workspace.docker.yard import Yard
 from tests.workspace.instances import Client
 from tests.workspace.processes import appears, with_argument
@@ -49,6 +53,25 @@ async def test_an_engine_paused_for_longer_than_the_lease(
         assert workspace.state == READY, workspace.state_reason
         assert workspace.setup.ended == workspace_pb2.ExecEnded(exit_code=0)
         assert (lonely_yard.directory() / "runs").read_text() == "begun\nbegun\n"
+
+
+@pytest.mark.parametrize("words", [b"", b"context canceled: the daemon is shutting down\r\n"])
+async def test_an_engine_that_goes_before_the_command_has_begun(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: bytes
+) -> None:
+    """Whatever it says, it says nothing about the command."""
+    monkeypatch.setitem(failpoints._active, failpoints.ALL, f"gate:{tmp_path}/gates")
+    filled = Gates(tmp_path / "gates").hold("workspace.provision.after_fill")
+    setup = provision_pb2.SetupCommand(command=["sh", "-c", "echo begun >> runs"])
+    async with cut_off(yard.address) as cutter, Yard(yard.machine, cutter.address).running() as (client, _):
+        await client.provision(provision=provision_pb2.ProvisionSpec(provider="docker", setup=setup))
+        await filled.reached()
+        cutter.armed, cutter.words = True, words
+        filled.release()
+        workspace = await client.settled()
+        assert not cutter.armed
+        assert workspace.state == READY, workspace.state_reason
+        assert (yard.directory() / "runs").read_text() == "begun\n"
 
 
 async def test_an_engine_that_is_killed(lonely_yard: Yard, engine: PrivateEngine, tag: str) -> None:

@@ -13,6 +13,7 @@ from moorage.workspace.v1 import workspace_pb2
 
 from services.common import failpoints
 from tests.conditions import eventually
+from tests.workspace.docker.cutting import cut_off
 from tests.workspace.docker.yard import Yard, make
 from tests.workspace.instances import Client, Holder
 
@@ -59,7 +60,7 @@ def trap(yard: Yard, tmp_path: Path) -> Trap:
 @pytest.fixture
 def pause(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Names what is paused, as failpoints of that name do until it is there."""
-    for point in ("before_create", "before_start", "before_revive"):
+    for point in ("before_create", "before_start", "before_revive", "before_exec"):
         monkeypatch.setitem(failpoints._active, f"workspace.docker.{point}", f"gate:{tmp_path}/gates")
     gates = tmp_path / "gates"
     gates.mkdir()
@@ -108,6 +109,27 @@ async def test_what_was_swapped_before_it_is_started_again_is_refused(
     assert [path.name for path in trap.outside.iterdir()] == ["here"]
 
 
+async def test_what_is_started_again_before_a_command_can_be_is_refused(
+    client: Client, yard: Yard, trap: Trap, pause: Path, holder: Holder
+) -> None:
+    """What was seen of a container holds for the command only if its own helper has seen it."""
+    assert (await make(client, source=trap.source)).state == READY
+    gate = pause / "workspace.docker.before_exec"
+    gate.touch()
+    grant = await holder.acquire()
+    ran = asyncio.create_task(client.exec(grant, "touch", "made").refusal())
+    await reached(gate)
+    await _kill(yard)
+    trap.set()
+    await yard.ask("start", (await yard.inspect())["Id"])
+    gate.unlink()
+    refused = await ran
+    assert refused.reason_name == "WORKSPACE_NOT_READY"
+    assert "another directory" in str(refused)
+    assert not (await yard.inspect())["State"]["Running"]
+    assert [path.name for path in trap.outside.iterdir()] == ["here"]
+
+
 async def test_what_somebody_else_has_started_is_looked_at_as_well(
     client: Client, yard: Yard, trap: Trap, holder: Holder
 ) -> None:
@@ -123,6 +145,14 @@ async def test_what_somebody_else_has_started_is_looked_at_as_well(
     assert (await client.exec(grant, "cat", "here").run()).stdout == b"sub"
     await client.delete()
     assert (await client.settled()).state == DELETED
+
+
+async def test_what_an_engine_says_in_the_helpers_place_tells_of_no_directory(yard: Yard, trap: Trap) -> None:
+    async with cut_off(yard.address) as cutter, Yard(yard.machine, cutter.address).running() as (client, _):
+        cutter.armed, cutter.words = True, b"context canceled: the daemon is shutting down\r\n"
+        workspace = await make(client, source=trap.source)
+        assert not cutter.armed
+        assert workspace.state == READY, workspace.state_reason
 
 
 async def _kill(yard: Yard) -> None:

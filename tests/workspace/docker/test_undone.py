@@ -24,7 +24,6 @@ POINTS = (
     "workspace.docker.before_directory",
     "workspace.docker.before_create",
     "workspace.docker.after_create",
-    "workspace.docker.after_helper",
     "workspace.docker.before_start",
     "workspace.docker.after_start",
 )

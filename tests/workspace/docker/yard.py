@@ -72,6 +72,11 @@ class Yard:
         """Of a workspace that is made."""
         return self.machine.state / PROJECT / workspace_id
 
+    @property
+    def helper(self) -> Path:
+        """The directory that all containers have the helper from."""
+        return self.machine.state / ".helper" / self.machine.instance_id
+
     def _ask(self, what: str, arguments: Any, named: Any) -> Any:
         with contextlib.closing(docker.DockerClient(self.address, timeout=60)) as client:
             return getattr(client.api, what)(*arguments, **named)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from signal import SIGKILL
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +12,7 @@ import docker
 from docker.errors import APIError, NotFound
 
 from services.common.logs import get_logger
+from services.workspace.docker.containers import LEAVING
 from services.workspace.docker.exec.helper import HELPER_PATH
 from services.workspace.exec.process import Outcome, PlaceLost, PlaceStopped
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from services.workspace.docker.exec.helpers import Engine
 
 _PAUSE: Final = 0.25
+_LOOK: Final = 0.02
+_CONFLICT: Final = 409
 # What engines tell of a process that SIGKILL ended.
 _KILLED: Final = 128 + SIGKILL
 # After the time that a helper was told it kills its command; one that was stopped is killed
@@ -40,7 +44,7 @@ async def until_dead(engine: Engine, container_id: str, name: str, told: float) 
         try:
             async with asyncio.timeout(max(left, _SHORTEST_ANSWER)):
                 outcome = await engine.call(lambda client: _place_of(client, container_id))
-                if outcome is not None or await engine.call(lambda client: end(client, container_id, name)):
+                if outcome is not None or await end(engine, container_id, name):
                     return outcome
         except PlaceLost:
             raise
@@ -63,25 +67,40 @@ def _place_of(client: docker.DockerClient, container_id: str) -> Outcome | None:
         api.unpause(container_id)
     if state["Running"]:
         return None
+    if state["Status"] in LEAVING:
+        raise PlaceLost("its container is being removed")
     # The first of these also stays when it was another process, and the container went on.
     if state["OOMKilled"] and state["ExitCode"] == _KILLED:
         return Outcome(None, SIGKILL, killed=False, out_of_memory=True)
     raise PlaceStopped(f"its container stopped: {state['Error'] or state['Status']}")
 
 
-def end(client: docker.DockerClient, container_id: str, name: str) -> bool:
-    """Kill what has a name that begins so; whether the container says that nothing is left. Blocks.
+async def end(engine: Engine, container_id: str, name: str) -> bool:
+    """Kill what has a name that begins so; whether the container says that nothing is left.
 
-    What does not run has nothing in it, but that is not for this call to say: False.
+    What does not run has nothing in it, but that is not for this call to say: False. It lasts for as
+    long as the container is paused, say, and holds no thread meanwhile.
     """
-    api: Any = client.api
     try:
-        made = api.exec_create(container_id, [HELPER_PATH, "end", name], stdin=False)
-        api.exec_start(made["Id"])
+        exec_id = await engine.call(partial(_begin, container_id, name))
     except APIError as error:
-        if error.status_code == 409:
+        if error.status_code == _CONFLICT:
             return False
         raise
-    found = api.exec_inspect(made["Id"])
-    # While it runs there is no exit code, which is not zero.
-    return not found["Running"] and found["ExitCode"] == 0
+    while (found := await engine.call(partial(_inspect, exec_id)))["Running"]:
+        await asyncio.sleep(_LOOK)
+    return bool(found["ExitCode"] == 0)
+
+
+def _begin(container_id: str, name: str, client: docker.DockerClient) -> str:
+    api: Any = client.api
+    made = api.exec_create(container_id, [HELPER_PATH, "end", name], stdout=False, stderr=False)
+    # The library reads what an exec says for ever, whatever its timeout is.
+    api.exec_start(made["Id"], detach=True)
+    return str(made["Id"])
+
+
+def _inspect(exec_id: str, client: docker.DockerClient) -> dict[str, Any]:
+    api: Any = client.api
+    found: dict[str, Any] = api.exec_inspect(exec_id)
+    return found

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import enum
+import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-VERSION: Final = 1
+from services.workspace.docker.exec.mount import Seen
+
+VERSION: Final = 2
 LONGEST: Final = 16 * 1024 * 1024
 LONGEST_PIECE: Final = 64 * 1024
 STDIN_WINDOW: Final = 256 * 1024
@@ -18,7 +22,7 @@ _START: Final = struct.Struct(">QBHHIII")
 _U32: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
 _SIZE: Final = struct.Struct(">HH")
-_READY: Final = struct.Struct(">IQ")
+_READY: Final = struct.Struct(">IQQQ")
 _DEAD: Final = struct.Struct(">I??")
 
 
@@ -67,9 +71,9 @@ def frame(order: Order, payload: bytes | memoryview = b"") -> bytes:
     return _HEADER.pack(order.value, len(payload)) + payload
 
 
-def hello() -> bytes:
-    """The first one."""
-    return frame(Order.HELLO, _U32.pack(VERSION))
+def hello(path: str) -> bytes:
+    """The first one. It asks what is at that path."""
+    return frame(Order.HELLO, _U32.pack(VERSION) + os.fsencode(path))
 
 
 def start(
@@ -107,10 +111,21 @@ def resize(columns: int, rows: int) -> bytes:
     return frame(Order.RESIZE, _SIZE.pack(columns, rows))
 
 
-def read_ready(payload: bytes) -> tuple[int, int]:
-    """READY: the version and the helper's clock in nanoseconds."""
-    version, now = _READY.unpack(payload)
-    return version, now
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """READY: the helper's clock in nanoseconds, and what it has at the path that it was asked about."""
+
+    now: int
+    seen: Seen
+
+
+def read_ready(payload: bytes) -> Ready:
+    """What a helper of this version says; Nonsense of another one."""
+    (version,) = _U32.unpack_from(payload)
+    if version != VERSION:
+        raise Nonsense(f"the helper in the container speaks version {version}")
+    _, now, device, inode = _READY.unpack(payload)
+    return Ready(now, Seen(device, inode))
 
 
 def read_number(payload: bytes) -> int:

@@ -20,9 +20,13 @@ class Handover:
         self._socket: socket.socket | None = None
 
     def open(self, container_id: str, command: Sequence[str], client: docker.DockerClient) -> socket.socket:
-        """Start the command with a connection to its streams. Blocks; errors of the library come through."""
+        """Start the command with a connection to its streams.
+
+        Blocks, but waits for nothing in the container; errors of the library come through.
+        """
         api: Any = client.api
-        made = api.exec_create(container_id, list(command), stdin=True, stdout=True, stderr=True, tty=False)
+        # Its command starts elsewhere; what is mounted may be nothing that can be entered.
+        made = api.exec_create(container_id, list(command), stdin=True, workdir="/")
         if self._abandoned:
             raise InterruptedError
         # The library's objects close the connection when they are collected, so it is taken from them.

@@ -1,15 +1,14 @@
-"""The helper: the program that is put into every container, and where it is found.
+"""The helper: the program that every container has, and where it is found.
 
 Its source is in `helper/`; `make helper` builds it for each kind of machine.
 """
 
 from __future__ import annotations
 
-import io
-import tarfile
-from functools import cache
 from pathlib import Path
 from typing import Final
+
+from services.workspace.providers.registry import Unusable
 
 HELPER_PATH: Final = "/.moorage/exec"
 """Where it is in a container. `HELPER_PATH init` is the container's first process."""
@@ -21,13 +20,13 @@ BUILT: Final = Path(__file__).with_name("helper") / "built"
 _MACHINES: Final = {"amd64": "x86_64", "x86_64": "x86_64", "arm64": "aarch64", "aarch64": "aarch64"}
 
 
-class HelperMissing(Exception):
+class HelperMissing(Unusable):
     """The helper is not there for this kind of machine; the text says why."""
 
 
-def helper_archive(architecture: str) -> bytes:
-    """What to unpack at a container's root. HelperMissing."""
-    return _archive(_path(architecture))
+def helper_program(architecture: str) -> bytes:
+    """For an engine's kind of machine. HelperMissing, OSError."""
+    return _path(architecture).read_bytes()
 
 
 def why_missing(architecture: str) -> str:
@@ -47,17 +46,3 @@ def _path(architecture: str) -> Path:
     if not path.is_file():
         raise HelperMissing(f"the helper for containers was not built for {machine}: make helper")
     return path
-
-
-@cache
-def _archive(path: Path) -> bytes:
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        directory = tarfile.TarInfo(HELPER_PATH.lstrip("/").rpartition("/")[0])
-        directory.type, directory.mode = tarfile.DIRTYPE, 0o755
-        tar.addfile(directory)
-        program = tarfile.TarInfo(HELPER_PATH.lstrip("/"))
-        program.mode, program.size = 0o755, path.stat().st_size
-        with path.open("rb") as file:
-            tar.addfile(program, file)
-    return archive.getvalue()

@@ -17,9 +17,10 @@ from services.workspace.docker.exec.connection import Connection
 from services.workspace.docker.exec.ending import end, until_dead
 from services.workspace.docker.exec.handover import Handover
 from services.workspace.docker.exec.helper import HELPER_PATH
+from services.workspace.docker.exec.mount import Mount, Seen
 from services.workspace.docker.exec.process import DockerProcess
 from services.workspace.exec.marker import Marker
-from services.workspace.exec.process import ProcessLost, StartFailed
+from services.workspace.exec.process import StartMissed
 from services.workspace.providers.registry import Unasked
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Helpers:
 
     async def _clear(self, container_id: str, prefix: str) -> None:
         try:
-            cleared = await self._engine.call(partial(end, container_id=container_id, name=prefix))
+            cleared = await end(self._engine, container_id, prefix)
         except Exception as error:  # noqa: BLE001 (an engine that is away keeps nothing else from being served)
             _log.warning("a container was not looked into", container=container_id, error=str(error))
         else:
@@ -73,32 +74,27 @@ class Helpers:
                 _log.warning("a container was not cleared", container=container_id)
 
     async def spawn(
-        self, container_id: str, directory: str, terminal: tuple[int, int] | None
+        self, container_id: str, mount: Mount, directory: str, terminal: tuple[int, int] | None
     ) -> DockerProcess:
-        """A helper in the container that waits for a command. StartFailed, Unasked, and errors of the engine.
+        """A helper in the container that waits for a command. Elsewhere, Unasked, and errors of the engine.
 
-        `directory` is an absolute path in the container, `terminal` is (columns, rows).
+        The helper itself has seen the mount, so the command will run in no container that was started
+        over another one since. `directory` is an absolute path in the container, `terminal` is
+        (columns, rows).
         """
         if self._marker is None:
-            raise StartFailed("this instance does not serve yet")
+            raise Unasked("this instance does not serve yet")
         name = self._marker.of(mint_id("h")).text
         async with self._connected(container_id, name) as connection:
             process = DockerProcess(
                 connection,
+                mount.path,
                 directory,
                 terminal,
                 self._lives_until,
                 partial(self._kill_left, container_id, name),
             )
-            try:
-                async with asyncio.timeout(_READY_TIMEOUT):
-                    await asyncio.shield(process.ready)
-            except TimeoutError:
-                raise Unasked("the helper in the container does not answer") from None
-            except ProcessLost:
-                raise Unasked(
-                    "the engine or the container stopped while a command was to be executed"
-                ) from None
+            mount.check(await _ready(process))
             return process
 
     @contextlib.asynccontextmanager
@@ -125,3 +121,14 @@ class Helpers:
 
     async def _kill_left(self, container_id: str, name: str, told: float) -> Outcome | None:
         return await until_dead(self._engine, container_id, name, told)
+
+
+async def _ready(process: DockerProcess) -> Seen:
+    """What the helper has seen. Until it says so nothing of the command can have run."""
+    try:
+        async with asyncio.timeout(_READY_TIMEOUT):
+            return await asyncio.shield(process.ready)
+    except TimeoutError:
+        raise Unasked("the helper in the container does not answer") from None
+    except StartMissed as error:
+        raise Unasked(str(error)) from error

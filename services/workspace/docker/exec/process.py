@@ -15,6 +15,7 @@ from services.workspace.docker.exec.connection import Connection
 from services.workspace.docker.exec.ends import InputEnd, OutputEnd, Window
 from services.workspace.docker.exec.frames import Order, Report
 from services.workspace.docker.exec.lifetime import Lifetime
+from services.workspace.docker.exec.mount import Seen
 from services.workspace.exec.process import Outcome, ProcessLost, StartFailed, StartMissed, Streams
 
 # Killing takes milliseconds; a helper that has not reported by then cannot, or the engine passes nothing on.
@@ -35,12 +36,16 @@ class DockerProcess:
     def __init__(
         self,
         connection: Connection,
+        path: str,
         directory: str,
         terminal: tuple[int, int] | None,
         lives_until: Callable[[], float],
         kill_left: KillLeft,
     ) -> None:
-        """Listen to the helper, which waits. `kill_left` is told until when the helper lets it live."""
+        """Ask the helper, which then waits, what is at that path.
+
+        `kill_left` is told until when the helper lets it live.
+        """
         loop = asyncio.get_running_loop()
         self._connection = connection
         self._directory = directory
@@ -58,13 +63,14 @@ class DockerProcess:
         }
         self._killing: asyncio.TimerHandle | None = None
         self._lifetime = Lifetime(connection.send, lives_until)
-        self.ready: asyncio.Future[None] = loop.create_future()
+        self.ready: asyncio.Future[Seen] = loop.create_future()
+        """Done with what is at the path, or StartMissed: nothing of the command can have run then."""
         self.started: asyncio.Future[int] = loop.create_future()
         self.ended: asyncio.Future[Outcome] = loop.create_future()
         for future in (self.ready, self.started, self.ended):
             future.add_done_callback(_retrieve)
         connection.listen(self)
-        connection.send(frames.hello())
+        connection.send(frames.hello(path))
 
     async def start(self, command: Sequence[str], environment: Mapping[str, str], *, terminal: bool) -> int:
         """See Process."""
@@ -137,13 +143,13 @@ class DockerProcess:
     def on_lost(self, words: str) -> None:
         """See Listener."""
         self._lifetime.stop()
-        if not self.ready.done():
-            # The engine says in clear what it cannot execute; one that has stopped says nothing.
-            self.ready.set_exception(StartFailed(words) if words else ProcessLost())
-        if not self.started.done():
-            self.started.set_exception(
-                StartMissed(words or "the helper ended before the command was started")
-            )
+        # What an engine says here is no verdict: one that is being stopped says anything.
+        missed = StartMissed(
+            words or "the engine, the container or the helper ended before the command was started"
+        )
+        for future in (self.ready, self.started):
+            if not future.done():
+                future.set_exception(missed)
         if not self.ended.done():
             self.ended.set_exception(ProcessLost())
         self._on_dead()
@@ -152,7 +158,7 @@ class DockerProcess:
     def _on_stage(self, report: Report, payload: bytes) -> None:
         match report:
             case Report.READY:
-                self._on_ready(*frames.read_ready(payload))
+                self._on_ready(frames.read_ready(payload))
             case Report.STARTED:
                 self.started.set_result(frames.read_number(payload))
             case Report.FAILED:
@@ -165,12 +171,10 @@ class DockerProcess:
             case Report.END:
                 self._finish_output()
 
-    def _on_ready(self, version: int, now: int) -> None:
-        if version != frames.VERSION:
-            self.ready.set_exception(StartFailed(f"the helper in the container speaks version {version}"))
-        elif not self.ready.done():
-            self._lifetime.synchronize(now)
-            self.ready.set_result(None)
+    def _on_ready(self, ready: frames.Ready) -> None:
+        if not self.ready.done():
+            self._lifetime.synchronize(ready.now)
+            self.ready.set_result(ready.seen)
 
     def _on_failed(self, number: int) -> None:
         missed = _MISSED.get(number)

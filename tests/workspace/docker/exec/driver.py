@@ -66,8 +66,8 @@ class Driver:
             heard.append(frame)
         return heard
 
-    async def greet(self) -> tuple[int, int]:
-        self.say(frames.hello())
+    async def greet(self, path: str = "/tmp") -> frames.Ready:
+        self.say(frames.hello(path))
         return frames.read_ready((await self.hear_until(Report.READY))[-1][1])
 
     async def start(

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import io
+import math
 import secrets
 import signal
-import tarfile
 from collections.abc import AsyncIterator
 
 import pytest
 
+from services.workspace.docker.engine import Engine
 from services.workspace.docker.exec.helper import HELPER_PATH, why_missing
+from services.workspace.docker.exec.helpers import Helpers
+from services.workspace.exec.marker import Marker
 from services.workspace.exec.process import (
     Outcome,
     PlaceLost,
     PlaceStopped,
     Process,
     ProcessLost,
-    StartFailed,
 )
+from services.workspace.providers.registry import Unasked
 from tests.conditions import eventually
 from tests.engines import PrivateEngine, private_engine, shared_engine
 from tests.workspace.conformance.places import Container, DockerPlace, container_on, run, start
@@ -140,7 +142,7 @@ async def test_a_removed_container_is_told_as_that(
     await asyncio.to_thread(container.remove)
     with pytest.raises(ProcessLost):
         await process.ended
-    with pytest.raises(PlaceLost, match="gone"):
+    with pytest.raises(PlaceLost, match="gone|removed"):
         await process.kill_left("")
     assert with_argument(tag) == []
 
@@ -266,17 +268,45 @@ async def test_a_killed_engine_takes_its_execs_along(engine: PrivateEngine, tag:
             await looking
 
 
-async def test_a_container_without_a_helper_says_what_is_wrong(container: Container) -> None:
-    place = DockerPlace(container)
-    await asyncio.to_thread(container.engine.api.put_archive, container.container_id, "/", _empty_archive())
-    with pytest.raises(StartFailed, match="exec"):
+async def test_where_no_helper_is_nothing_was_started(place: DockerPlace, container: Container) -> None:
+    (container.helper / "exec").unlink()
+    with pytest.raises(Unasked, match="exec"):
         await place.spawn()
 
 
-def _empty_archive() -> bytes:
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        program = tarfile.TarInfo(HELPER_PATH.lstrip("/"))
-        program.mode, program.size = 0o755, 4
-        tar.addfile(program, io.BytesIO(b"none"))
-    return archive.getvalue()
+@pytest.mark.parametrize("program", ["#!/bin/sh\necho nothing that makes sense\n", "#!/bin/sh\nexit 1\n"])
+async def test_what_is_no_helper_has_started_nothing(
+    place: DockerPlace, container: Container, program: str
+) -> None:
+    _replace_helper(container, program)
+    with pytest.raises(Unasked):
+        await place.spawn()
+
+
+async def test_what_does_not_end_in_a_container_holds_up_no_other_call(
+    container: Container, tag: str
+) -> None:
+    """It may be paused at any moment, and nobody knows for how long."""
+    _replace_helper(container, f"#!/bin/sh\nexec sleep {tag}\n")
+    calls = Engine(_address(), threads=1, timeout=10.0)
+    helpers = Helpers(calls, lambda: math.inf)
+    helpers.prepare(Marker("deployment", "instance", "1"))
+    spawning = helpers.spawn(container.container_id, container.mount, "/tmp", None)
+    waiting = [asyncio.create_task(each) for each in (helpers.clear([container.container_id]), spawning)]
+    try:
+        await appears(tag, 2)
+        await asyncio.to_thread(container.engine.api.pause, container.container_id)
+        assert await calls.call(lambda client: bool(client.ping()))
+        assert not any(each.done() for each in waiting)
+    finally:
+        for each in waiting:
+            each.cancel()
+        await asyncio.wait(waiting)
+        calls.close()
+
+
+def _replace_helper(container: Container, program: str) -> None:
+    path = container.helper / "exec"
+    path.unlink()
+    path.write_text(program)
+    path.chmod(0o555)

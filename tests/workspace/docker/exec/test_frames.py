@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.workspace.docker.exec.ends import OutputEnd
-from services.workspace.docker.exec.frames import LONGEST_PIECE, Nonsense, Reader, Report
+from services.workspace.docker.exec.frames import LONGEST_PIECE, Nonsense, Reader, Report, read_ready
 from services.workspace.docker.exec.multiplexed import Demultiplexer
 
 Pieces = list[tuple[int, bytes]]
@@ -38,6 +38,11 @@ def test_what_no_helper_says_is_told_as_it_is(words: bytes) -> None:
     with pytest.raises(Nonsense) as told:
         list(Reader().feed(words))
     assert str(told.value) == words.decode(errors="replace")
+
+
+def test_a_helper_of_another_version_is_told_as_that() -> None:
+    with pytest.raises(Nonsense, match="version 1"):
+        read_ready((1).to_bytes(4) + (5).to_bytes(8))
 
 
 async def test_small_pieces_are_joined_and_large_ones_are_not() -> None:

@@ -9,6 +9,7 @@ import secrets
 import signal
 import struct
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -32,11 +33,17 @@ def tag() -> str:
     return f"6{secrets.randbelow(10**8):08}"
 
 
-async def test_it_greets_with_its_version_and_clock(helper: Driver) -> None:
-    before = now()
-    version, clock = await helper.greet()
-    assert version == frames.VERSION
-    assert before <= clock <= now()
+async def test_it_greets_with_its_clock_and_what_it_sees(helper: Driver, tmp_path: Path) -> None:
+    before, place = now(), tmp_path / "plac\u00e9"
+    place.mkdir()
+    (link := tmp_path / "link").symlink_to(place)
+    ready = await helper.greet(str(link))
+    assert before <= ready.now <= now()
+    assert ready.seen == (place.stat().st_dev, place.stat().st_ino)
+
+
+async def test_it_says_that_it_sees_nothing(helper: Driver, tmp_path: Path) -> None:
+    assert (await helper.greet(f"{tmp_path}/missing")).seen == (0, 0)
 
 
 async def test_it_says_how_a_command_ended(helper: Driver) -> None:

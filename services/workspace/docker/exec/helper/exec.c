@@ -17,6 +17,7 @@
 #include "link.h"
 #include "memory.h"
 #include "others.h"
+#include "place.h"
 #include "processes.h"
 #include "protocol.h"
 #include "reaping.h"
@@ -27,6 +28,7 @@ enum {
     /* From the start of the helper until it must have been told what to run. */
     START_SECONDS = 60,
     LOOK_AGAIN_MILLISECONDS = 10,
+    READY_LENGTH = 28,
 };
 
 enum stage { WAITING, STARTING, RUNNING, ENDING, DRAINING, DONE };
@@ -68,16 +70,19 @@ static void give_up(struct exec *exec, int cause) {
     exec->stage = DONE;
 }
 
-static void greet(struct exec *exec) {
+static void greet(struct exec *exec, const struct frame *frame) {
+    struct place place = place_of(frame->payload + 4, frame->length - 4);
     unsigned char *ready;
     if (!others_end_predecessors(exec->marker)) {
         give_up(exec, EBUSY);
         return;
     }
-    ready = link_begin(&exec->link, 12);
+    ready = link_begin(&exec->link, READY_LENGTH);
     put_u32(ready, PROTOCOL_VERSION);
     put_u64(ready + 4, now());
-    link_finish(&exec->link, READY, 12);
+    put_u64(ready + 12, place.device);
+    put_u64(ready + 20, place.inode);
+    link_finish(&exec->link, READY, READY_LENGTH);
 }
 
 static void start(struct exec *exec, const struct frame *frame) {
@@ -171,7 +176,7 @@ static bool obey(struct exec *exec, const struct frame *frame) {
         exec->streams.unread += get_u32(frame->payload);
         return true;
     case HELLO:
-        greet(exec);
+        greet(exec, frame);
         return get_u32(frame->payload) == PROTOCOL_VERSION;
     case START:
         if (exec->stage == WAITING)

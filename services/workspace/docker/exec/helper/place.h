@@ -1,10 +1,15 @@
-/* What a directory is, wherever it is seen from. */
+/* Which directory a path leads to, as this container has it. */
 #ifndef MOORAGE_PLACE_H
 #define MOORAGE_PLACE_H
 
-#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
-/* Print "DEVICE INODE" of what `path` leads to in this container, or why that cannot be told. */
-bool place_tell(const char *path);
+struct place {
+    uint64_t device, inode;
+};
+
+/* `path` is so many bytes long. Zeros when it leads nowhere: nothing has them. */
+struct place place_of(const void *path, size_t length);
 
 #endif

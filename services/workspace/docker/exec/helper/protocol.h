@@ -6,7 +6,8 @@
  * are big endian. The instance speaks first. Times are nanoseconds of the helper's CLOCK_BOOTTIME.
  *
  * The instance says:
- *   HELLO    version u32                   first; answered by READY
+ *   HELLO    version u32, then the path of the directory that should be mounted
+ *                                          first; answered by READY
  *   START    until u64, terminal u8, columns u16, rows u16, output window u32, number of arguments
  *            u32, number of variables u32, then texts, each ended by a zero byte: the directory, the
  *            arguments, the variables (NAME=value)
@@ -22,7 +23,8 @@
  *   End of file means KILL, too, and nothing more is said.
  *
  * The helper says:
- *   READY    version u32, now u64
+ *   READY    version u32, now u64, device u64, inode u64
+ *                                          the last two of what that path leads to, zeros if nowhere
  *   STARTED  process id u32
  *   FAILED   errno u32                     the command was not started; nothing follows
  *   STDOUT, STDERR  bytes                  no more than the output window and what READ gave back
@@ -40,7 +42,7 @@
 #ifndef MOORAGE_PROTOCOL_H
 #define MOORAGE_PROTOCOL_H
 
-enum { PROTOCOL_VERSION = 1 };
+enum { PROTOCOL_VERSION = 2 };
 
 enum { FRAME_HEADER = 5, LONGEST_FRAME = 16 << 20, LONGEST_PIECE = 64 << 10, STDIN_WINDOW = 256 << 10 };
 

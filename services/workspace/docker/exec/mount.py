@@ -1,0 +1,30 @@
+"""What has to be mounted in a container: nothing is executed in one that has something else there (W5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Elsewhere(Exception):
+    """A container has another directory where the workspace's should be; the text says so."""
+
+
+class Seen(NamedTuple):
+    """Which directory it is, by the numbers that it has inside and outside of containers."""
+
+    device: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A directory that is mounted at its own path. It is held open, so that no other gets its numbers."""
+
+    path: str
+    seen: Seen
+
+    def check(self, inside: Seen) -> None:
+        """Elsewhere if that is what a container has there."""
+        if inside != self.seen:
+            raise Elsewhere(f"{self.path} is another directory in its container than on this machine")

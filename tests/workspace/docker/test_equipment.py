@@ -1,0 +1,142 @@
+"""What containers have of the instance: the helper, which nobody inside can change, and a home of their own."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from services.workspace.docker import containers
+from services.workspace.docker.containers import Places, User, Wanted
+from services.workspace.docker.engine import Engine
+from services.workspace.docker.equipment import place
+from services.workspace.docker.exec.helper import HELPER_PATH
+from services.workspace.docker.ground import Ground
+from services.workspace.docker.labels import Labels
+from services.workspace.providers.registry import Unusable
+from services.workspace.specs import Spec
+from tests.conditions import eventually
+from tests.engines import BUSYBOX
+from tests.workspace.docker.yard import Yard, make
+from tests.workspace.instances import PROJECT, Client, Holder
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "helper" / "one"
+
+
+def test_a_helper_is_there_whole_and_written_once(directory: Path) -> None:
+    place(str(directory), b"first")
+    helper = directory / "exec"
+    first = helper.stat()
+    assert (helper.read_bytes(), stat.S_IMODE(first.st_mode)) == (b"first", 0o555)
+    place(str(directory), b"first")
+    assert helper.stat().st_ino == first.st_ino
+    # Who is on this machine and not in a container does not get there.
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o755
+    assert stat.S_IMODE(directory.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("content", [b"", b"older", b"newer than it"])
+def test_another_helper_is_replaced_as_a_whole(directory: Path, content: bytes) -> None:
+    place(str(directory), content)
+    (directory / "exec.of-a-start-that-died").touch()
+    with (directory / "exec").open("rb") as running:
+        place(str(directory), b"newer")
+        assert running.read() == content
+    assert [path.name for path in directory.iterdir()] == ["exec"]
+    assert (directory / "exec").read_bytes() == b"newer"
+
+
+def test_a_helper_that_is_a_link_or_may_be_changed_is_replaced(directory: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(b"program")
+    place(str(directory), b"program")
+    (directory / "exec").chmod(0o755)
+    place(str(directory), b"program")
+    assert stat.S_IMODE((directory / "exec").stat().st_mode) == 0o555
+    (directory / "exec").unlink()
+    (directory / "exec").symlink_to(tmp_path / "elsewhere")
+    place(str(directory), b"program")
+    assert not (directory / "exec").is_symlink()
+    assert stat.S_IMODE((tmp_path / "elsewhere").stat().st_mode) != 0o555
+
+
+def test_nothing_is_made_where_no_helper_could_be_executed(tmp_path: Path) -> None:
+    """Containers would be made, and none would start."""
+    ground = Ground("bridge", str(tmp_path / "not" / "there"), User(1, 1))
+    assert not ground.barred
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "tmpfs", str(tmp_path)], check=True)
+    try:
+        assert "noexec" in ground.barred
+    finally:
+        subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+
+
+async def test_an_engine_that_sees_other_directories_says_what_is_wrong(yard: Yard) -> None:
+    engine = Engine(yard.address, threads=1, timeout=30.0)
+    labels = Labels("d", yard.machine.instance_id, PROJECT, "unseen", 1)
+    places = Places(*(f"{yard.machine.state}/nobody-made-this/{name}" for name in ("root", "home", "helper")))
+    wanted = Wanted(labels, Spec(image=BUSYBOX), "none", places, User(10001, 10001))
+    with pytest.raises(Unusable, match=r"at the same paths: .*nobody-made-this"):
+        await engine.call(partial(containers.create, wanted))
+    engine.close()
+
+
+async def test_nobody_inside_can_change_the_helper(client: Client, yard: Yard, holder: Holder) -> None:
+    await make(client)
+    grant = await holder.acquire()
+    helper = yard.helper / "exec"
+    before = helper.read_bytes()
+    for forbidden in (
+        f"echo x > {HELPER_PATH}",
+        f"chmod 777 {HELPER_PATH}",
+        f"rm -f {HELPER_PATH}",
+        f"mv {HELPER_PATH} /tmp",
+        "touch /.moorage/more",
+        "echo x > /proc/1/exe",
+        "mount -o remount,rw /.moorage",
+    ):
+        ran = await client.exec(grant, "sh", "-c", forbidden).run()
+        assert ran.how != ("exit_code", 0), forbidden
+    options = await client.exec(grant, "sh", "-c", "grep ' /.moorage ' /proc/self/mounts").run()
+    assert "ro" in options.stdout.decode().split(" ")[3].split(",")
+    assert helper.read_bytes() == before
+    assert [path.name for path in helper.parent.iterdir()] == ["exec"]
+
+
+async def test_containers_that_run_get_the_helper_of_a_newer_start(yard: Yard, holder: Holder) -> None:
+    """The one they have speaks another protocol, perhaps."""
+    async with yard.running() as (client, _):
+        await make(client)
+    helper = yard.helper / "exec"
+    helper.unlink()
+    helper.write_text("older")
+    helper.chmod(0o555)
+    async with yard.running() as (client, _):
+        assert (await client.exec(await holder.acquire(), "echo", "new").run()).stdout == b"new\n"
+
+
+async def test_home_outlives_a_stop_and_goes_with_the_workspace(
+    client: Client, yard: Yard, holder: Holder
+) -> None:
+    """Agents keep their sessions there."""
+    await make(client)
+    home = yard.directory().with_name("w1.home")
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    grant = await holder.acquire()
+    await client.exec(grant, "sh", "-c", "echo kept > /home/moorage/memory").run()
+    await yard.ask("kill", (await yard.inspect())["Id"])
+    await eventually(lambda: _stopped(yard), what="it is stopped")
+    ran = await client.exec(grant, "cat", "/home/moorage/memory").run()
+    assert ran.stdout == b"kept\n"
+    await client.delete()
+    await client.settled()
+    assert not any((yard.machine.state / PROJECT).iterdir())
+
+
+async def _stopped(yard: Yard) -> bool:
+    return not (await yard.inspect())["State"]["Running"]
