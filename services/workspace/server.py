@@ -210,6 +210,7 @@ def _docker(settings: WorkspaceSettings, instance: Instance, collecting: Collect
         user=user,
         root=settings.named_root,
         socket=engine.socket,
+        instance_id=settings.instance_id,
     )
     helpers = Helpers(engine, lambda: instance.deadline)
     docker = DockerProvider(engine, helpers, ground, offer, partial(collecting.has_any, DOCKER))
