@@ -222,9 +222,9 @@ class WorkspaceServiceServicer:
     def CollectGarbage(self, request, context):
         """Compares what there is with what is stored, and removes what should not be there. Only
         what is labelled as this deployment's and this instance's is looked at, and nothing that
-        a caller supplied is removed. The instance does so by itself, again and again; one pass at
-        a time. Where a provider's engine cannot be asked nothing is concluded: `unasked` names it,
-        or UNAVAILABLE / DEPENDENCY_UNAVAILABLE when it is the one that was named.
+        a caller supplied is removed. The instance does so by itself, again and again; one pass over
+        a provider at a time. Where a provider's engine cannot be asked nothing is concluded:
+        `unasked` names it, or UNAVAILABLE / DEPENDENCY_UNAVAILABLE when it is the one that was named.
         FAILED_PRECONDITION / PROVIDER_UNAVAILABLE when no such provider is registered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

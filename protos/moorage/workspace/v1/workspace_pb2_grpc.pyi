@@ -101,9 +101,9 @@ class WorkspaceServiceStub:
     CollectGarbage: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.CollectGarbageRequest, _workspace_pb2.CollectGarbageResponse]
     """Compares what there is with what is stored, and removes what should not be there. Only
     what is labelled as this deployment's and this instance's is looked at, and nothing that
-    a caller supplied is removed. The instance does so by itself, again and again; one pass at
-    a time. Where a provider's engine cannot be asked nothing is concluded: `unasked` names it,
-    or UNAVAILABLE / DEPENDENCY_UNAVAILABLE when it is the one that was named.
+    a caller supplied is removed. The instance does so by itself, again and again; one pass over
+    a provider at a time. Where a provider's engine cannot be asked nothing is concluded:
+    `unasked` names it, or UNAVAILABLE / DEPENDENCY_UNAVAILABLE when it is the one that was named.
     FAILED_PRECONDITION / PROVIDER_UNAVAILABLE when no such provider is registered.
     """
     ListProviders: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ListProvidersRequest, _workspace_pb2.ListProvidersResponse]
@@ -182,9 +182,9 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     CollectGarbage: _aio.UnaryUnaryMultiCallable[_workspace_pb2.CollectGarbageRequest, _workspace_pb2.CollectGarbageResponse]  # type: ignore[assignment]
     """Compares what there is with what is stored, and removes what should not be there. Only
     what is labelled as this deployment's and this instance's is looked at, and nothing that
-    a caller supplied is removed. The instance does so by itself, again and again; one pass at
-    a time. Where a provider's engine cannot be asked nothing is concluded: `unasked` names it,
-    or UNAVAILABLE / DEPENDENCY_UNAVAILABLE when it is the one that was named.
+    a caller supplied is removed. The instance does so by itself, again and again; one pass over
+    a provider at a time. Where a provider's engine cannot be asked nothing is concluded:
+    `unasked` names it, or UNAVAILABLE / DEPENDENCY_UNAVAILABLE when it is the one that was named.
     FAILED_PRECONDITION / PROVIDER_UNAVAILABLE when no such provider is registered.
     """
     ListProviders: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ListProvidersRequest, _workspace_pb2.ListProvidersResponse]  # type: ignore[assignment]
@@ -326,9 +326,9 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_workspace_pb2.CollectGarbageResponse, _abc.Awaitable[_workspace_pb2.CollectGarbageResponse]]:
         """Compares what there is with what is stored, and removes what should not be there. Only
         what is labelled as this deployment's and this instance's is looked at, and nothing that
-        a caller supplied is removed. The instance does so by itself, again and again; one pass at
-        a time. Where a provider's engine cannot be asked nothing is concluded: `unasked` names it,
-        or UNAVAILABLE / DEPENDENCY_UNAVAILABLE when it is the one that was named.
+        a caller supplied is removed. The instance does so by itself, again and again; one pass over
+        a provider at a time. Where a provider's engine cannot be asked nothing is concluded:
+        `unasked` names it, or UNAVAILABLE / DEPENDENCY_UNAVAILABLE when it is the one that was named.
         FAILED_PRECONDITION / PROVIDER_UNAVAILABLE when no such provider is registered.
         """
 
