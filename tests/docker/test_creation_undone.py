@@ -75,7 +75,7 @@ def empty(places: Places, tmp_path: Path, containers: Callable[[], int]) -> Unti
 
     async def holds() -> bool:
         states = set((await workspaces(places.database_url)).values())
-        left = list((tmp_path / "state").glob("*/*"))
+        left = list((tmp_path / "state").glob("[!.]*/*"))
         return states <= {"DELETED"} and not left and containers() == 0
 
     return partial(eventually, holds, within=60, what="nothing is left")

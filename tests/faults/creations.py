@@ -20,7 +20,6 @@ CREATION = (
     "workspace.docker.before_directory",
     "workspace.docker.before_create",
     "workspace.docker.after_create",
-    "workspace.docker.after_helper",
     "workspace.docker.before_start",
     "workspace.docker.after_start",
     "workspace.provision.after_make",

@@ -51,12 +51,12 @@ async def test_only_what_nobody_can_need_is_removed(ground: Wharf) -> None:
     assert sorted(told(await ground.client.collect())) == [("orphan", each, True) for each in expected]
     # The one of the next generation may be made just now; the row will say so.
     assert sorted((await ground.containers()).values()) == ["live", "live", "live"]
-    assert ground.entries() == {"live", "live.json", "lost", "lost.json"}
+    assert ground.entries() == ground.made("live", "lost")
     assert all([await ground.exists(each) for each in kept])
     assert not (await ground.client.collect()).garbage
     await ground.client.delete("lost")
     await ground.settled("lost")
-    assert ground.entries() == {"live", "live.json"}
+    assert ground.entries() == ground.made("live")
 
 
 async def test_a_container_that_somebody_removed_is_noticed_and_its_directory_kept(ground: Wharf) -> None:
@@ -66,7 +66,7 @@ async def test_a_container_that_somebody_removed_is_noticed_and_its_directory_ke
     await asyncio.to_thread(ground.remove, container)
     assert told(await ground.client.collect()) == [("orphan", "w1", True), ("ghost", "w1", True)]
     assert (await ground.row("w1"))["state"] == "LOST"
-    assert ground.entries() == {"w1", "w1.json"}
+    assert ground.entries() == ground.made("w1")
 
 
 async def test_nothing_follows_from_an_engine_that_says_nothing(ground: Wharf) -> None:
@@ -114,7 +114,7 @@ async def test_a_directory_stays_until_its_container_is_known_to_be_gone(ground:
     await ground.client.delete("w1")
     await ground.noticed("w1")
     assert (await ground.row("w1"))["state"] == "DELETING"
-    assert ground.entries() == {"w1", "w1.json"}
+    assert ground.entries() == ground.made("w1")
     assert not (await ground.client.collect()).garbage
     assert (ground.machine.state / "default" / "w1" / "work").exists()
     await ground.engine.start()

@@ -166,6 +166,11 @@ class Wharf:
         with self.engine.client() as client:
             client.containers.get(container).remove(force=True)
 
+    @staticmethod
+    def made(*workspace_ids: str) -> set[str]:
+        """What is made for these, in directories of their own."""
+        return {f"{each}{kind}" for each in workspace_ids for kind in ("", ".home", ".json")}
+
     def entries(self) -> set[str]:
         """All that lies where directories are made."""
         project = self.machine.state / "default"
@@ -184,7 +189,7 @@ class Wharf:
         assert {row["state"] for row in rows} <= {"READY"}, rows
         assert sorted((await self.containers()).values()) == sorted(live)
         made = {each["workspace_id"] for each in rows if each["root"] != str(self.supplied.directory)}
-        assert self.entries() == made | {f"{each}.json" for each in made}
+        assert self.entries() == made | {f"{each}{kind}" for each in live for kind in (".json", ".home")}
         for stranger in self._strangers:
             assert await asyncio.to_thread(self._status, stranger) == "created"
         self.supplied.judge()

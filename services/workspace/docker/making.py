@@ -72,9 +72,7 @@ class Maker:
             try:
                 await failpoint("workspace.docker.after_create")
                 await self.starter.start(container_id)
-                if isinstance(spec.source, Directory):
-                    # Above one of our own nobody writes but the instance: its first command finds it in time.
-                    await self.starter.look(container_id, root)
+                await self._check(workspace, container_id, root)
             except Exception as error:
                 await self._roll_back(container_id, error)
                 raise
@@ -116,6 +114,16 @@ class Maker:
         finally:
             # The thread of a call that was cancelled would go on.
             given_up.set()
+
+    async def _check(self, workspace: Workspace, container_id: str, root: Root) -> None:
+        """Return when what it has mounted is its directory. Refused, Vanished, Unasked."""
+        if isinstance(spec_of(workspace).source, Directory):
+            await self.starter.look(container_id, root)
+        else:
+            # Nobody but the instance writes above one of our own, so what is there is what was mounted.
+            with self._ground.found(workspace) as found:
+                if found != root:
+                    raise Vanished(f"{root.path} is another directory than the one that was mounted")
 
     def _made(self, workspace: Workspace) -> str:
         """Where what was made for it lies, never a directory that is the source."""
