@@ -14,7 +14,7 @@ from services.workspace.docker.containers import HOME, User
 from services.workspace.docker.exec.helper import HELPER_PATH
 from services.workspace.docker.exec.mount import Mount, Seen
 from services.workspace.providers import directories, roots
-from services.workspace.providers.registry import Unusable, Vanished
+from services.workspace.providers.registry import Unusable
 from services.workspace.sources.wanted import Directory
 from services.workspace.specs import Network, Spec
 from services.workspace.workspaces import Workspace
@@ -98,11 +98,7 @@ class Ground:
             raise Unusable(cause)
         if directories.is_inside(workspace.root, self.state_directory):
             raise Unusable(f"{workspace.root} lies among the provisioned workspaces")
-        descriptor = roots.pin(workspace, self.root, held)
-        # The engine would follow a link as well: to where another session works, perhaps.
-        if directories.where(descriptor) != workspace.root:
-            raise Vanished(f"{workspace.root} leads elsewhere now")
-        return descriptor
+        return roots.pin(workspace, self.root, held)
 
     @contextlib.contextmanager
     def found(self, workspace: Workspace) -> Iterator[Root]:

@@ -9,17 +9,14 @@ from pathlib import Path
 
 import pytest
 from moorage.common.v1 import provision_pb2
-from moorage.common.v1.provision_pb2 import ProvisionSpec, WorkspaceSource
+from moorage.common.v1.provision_pb2 import WorkspaceSource
 from moorage.workspace.v1 import workspace_pb2
 
-from services.common import failpoints
 from services.common.errors import InvalidArgument
-from tests.conditions import eventually
 from tests.workspace.docker.yard import DOCKER, Yard, make
 from tests.workspace.filing import Files, reason
 from tests.workspace.instances import PROJECT, Client, Holder
 
-FAILED = workspace_pb2.WORKSPACE_STATE_FAILED
 READY = workspace_pb2.WORKSPACE_STATE_READY
 
 
@@ -91,27 +88,10 @@ async def test_what_another_session_has_is_no_source(yard: Yard, trap: Trap, bel
         assert [each.field for each in refused.value.violations] == ["provision.source.path.directory"]
 
 
-async def test_what_is_replaced_by_a_link_to_anothers_before_it_is_made_is_refused(
-    yard: Yard, trap: Trap, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Whoever may write above the source would have the engine mount it, and it is the same inside and outside."""
-    async with yard.running(root=yard.machine.directory) as (client, _):
-        await _make_others(client, trap)
-        gate = tmp_path / "gate"
-        monkeypatch.setitem(failpoints._active, "workspace.docker.before_directory", f"pause:{gate}")
-        await client.provision(provision=ProvisionSpec(provider="docker", source=source(trap.path)))
-        await eventually(Path(f"{gate}.reached").exists, within=30)
-        trap.set()
-        gate.touch()
-        workspace = await client.settled()
-        assert workspace.state == FAILED
-        assert "leads elsewhere" in workspace.state_reason
-        assert await yard.containers("w1") == []
-
-
 async def test_what_is_replaced_by_a_link_to_anothers_is_not_used(
     yard: Yard, trap: Trap, holder: Holder
 ) -> None:
+    """The engine would follow the link as the instance does, so it would be the same inside and outside."""
     async with yard.running(root=yard.machine.directory) as (client, _):
         await _make_others(client, trap)
         assert (await make(client, source=source(trap.path))).state == READY
