@@ -171,7 +171,9 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         return
     process.send_signal(signal.SIGTERM)
     try:
-        await asyncio.wait_for(process.wait(), _STOP_PATIENCE)
+        # Not wait_for: in Python 3.11 it forgets a cancellation that meets what it waits for.
+        async with asyncio.timeout(_STOP_PATIENCE):
+            await process.wait()
     except TimeoutError:
         _kill(process)
         await process.wait()

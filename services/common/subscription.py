@@ -54,8 +54,10 @@ class Subscription:
             await connection.add_listener(self._channel, self._deliver)
             self._callback("")
             while not lost.is_set():
+                # Not wait_for: in Python 3.11 it forgets a cancellation that meets what it waits for.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(lost.wait(), _HEARTBEAT)
+                    async with asyncio.timeout(_HEARTBEAT):
+                        await lost.wait()
                     break
                 await _require_writable(connection)
             raise DependencyUnavailable(dependency="database", cause="the listening connection was lost")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
+from services.common import hosts, subscription
 from services.common.database import Database
+from services.common.hosts import Connection
 from tests.conditions import eventually
 from tests.databases import execute, fetch_value
 
@@ -43,6 +46,25 @@ async def test_closing_ends_the_connection(database: Database, database_url: str
         await eventually(lambda: _listeners(database_url, 1))
     await eventually(lambda: _listeners(database_url, 0))
     assert not [task for task in asyncio.all_tasks() if "listening" in repr(task)]
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_it_ends_when_the_connection_is_lost_at_the_same_moment(
+    database: Database, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    made: list[Connection] = []
+
+    async def connect(url: str, **options: Any) -> Connection:
+        made.append(await hosts.connect(url, **options))
+        return made[-1]
+
+    monkeypatch.setattr(subscription, "connect", connect)
+    heard: list[str] = []
+    async with asyncio.timeout(20), database.listen("news", heard.append):
+        await eventually(lambda: heard == [""])
+        made[0].terminate()
+        for _ in range(steps):
+            await asyncio.sleep(0)
 
 
 async def _listeners(url: str, expected: int) -> bool:
