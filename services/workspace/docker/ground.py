@@ -54,7 +54,7 @@ class Ground:
     user: User
     root: str = ""
     socket: str = ""
-    instance_id: str = ""
+    instance_id: str = "local"
 
     @property
     def barred(self) -> str:
