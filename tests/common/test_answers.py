@@ -12,7 +12,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from google.rpc import error_details_pb2, status_pb2
 from moorage.common.v1.errors_pb2 import ErrorReason
 
-from services.common.errors import Cancelled, FailedPrecondition, Internal, InvalidArgument
+from services.common.errors import Cancelled, FailedPrecondition, Internal, InvalidArgument, Unavailable
 from services.common.serving import ServiceServer
 from services.common.status import DETAILS_KEY, from_rpc_error
 from tests.common.conftest import Logs
@@ -102,6 +102,25 @@ async def test_an_unexpected_error_tells_only_an_id_that_is_in_the_log(
     assert logged["error_id"] == told.metadata["error_id"]
     assert "the secret is 4711" in logged["exception"]
     assert re.search(r"line \d+, in _crash", logged["exception"])
+
+
+async def test_a_refusal_that_a_write_meets_is_no_internal_error(caller: Caller) -> None:
+    async def refused() -> grpc.aio.AioRpcError:
+        call = caller.start("Chat")(timeout=10)
+        with pytest.raises((grpc.aio.AioRpcError, asyncio.InvalidStateError)):
+            while True:
+                await call.write(StringValue(value="refuse"))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.read()
+        return caught.value
+
+    errors = [await refused() for _ in range(100)]
+    kinds = {(error.code(), type(from_rpc_error(error))) for error in errors}
+    assert kinds <= {
+        (grpc.StatusCode.FAILED_PRECONDITION, FailedPrecondition),
+        (grpc.StatusCode.INTERNAL, Unavailable),
+    }
+    assert (grpc.StatusCode.INTERNAL, Unavailable) in kinds, "gRPC has got better: from_rpc_error can, too"
 
 
 async def test_the_error_of_a_task_group_is_the_error_of_the_call(caller: Caller) -> None:

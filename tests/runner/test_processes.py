@@ -126,6 +126,21 @@ async def test_writing_to_a_process_that_has_ended_is_an_error(desk: Desk) -> No
             await process.write(b"anybody?")
 
 
+async def test_a_stream_whose_end_was_told_is_no_cancelled_call(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    def codes() -> list[str]:
+        fields = [vars(record) for record in caplog.records]
+        return [each["code"] for each in fields if str(each.get("method", "")).endswith("/Exec")]
+
+    caplog.set_level("INFO")
+    lease = await desk.take()
+    async with desk.run(lease, "true") as process:
+        await process.wait()
+    await eventually(lambda: bool(codes()))
+    assert codes() == ["OK"]
+
+
 async def test_a_command_that_does_not_exist_says_so(desk: Desk) -> None:
     lease = await desk.take()
     async with desk.run(lease, "no-such-command") as process:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceAsyncStub
 
 _CHUNK: Final = 64 * 1024
+_GOODBYE: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Process:
         self._stderr = Tail()
         self._started: asyncio.Future[workspace_pb2.ExecStarted] = new_future()
         self._ended: asyncio.Future[ProcessEnd] = new_future()
+        self._over: asyncio.Future[None] = new_future()
         self._asked: deque[asyncio.Future[int]] = deque()
         self._listening_since: float | None = None
         self._cut = False
@@ -140,6 +142,14 @@ class Process:
                 self._stdin.finish()
                 await self._until_over()
 
+    async def over(self) -> None:
+        """Of a process that told its end, wait shortly until its stream is over.
+
+        One that is cut before its status came is a cancelled call to whoever counts calls.
+        """
+        if self.end is not None and self.end.error is None and not self._cut:
+            await asyncio.wait({self._over}, timeout=_GOODBYE)
+
     def _settle(self, end: ProcessEnd) -> None:
         self._ended.set_result(end)
         self._stdout.close()
@@ -172,10 +182,10 @@ class Process:
             self._listening_since = None
 
     async def _until_over(self) -> None:
-        # A stream that is cut before its status came is a cancelled call to whoever counts calls.
         with contextlib.suppress(grpc.aio.AioRpcError):
             while isinstance(await self._call.read(), workspace_pb2.ExecResponse):
                 pass
+        self._over.set_result(None)
 
     async def _until_end(self) -> ProcessEnd:
         while True:
@@ -224,6 +234,7 @@ class Processes:
         try:
             async with background(process.run(start)):
                 yield process
+                await process.over()
         finally:
             call.cancel()
 
