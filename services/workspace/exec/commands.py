@@ -95,10 +95,9 @@ class Commands:
         finally:
             await _over(beside)
         which.check()
-        if outcome is not None and not outcome.killed:
-            return Ended(outcome)
-        # Its time was over, whether or not somebody saw what ended it.
-        return Ended(outcome, timed_out=True) if timeout.fired else Ended(None)
+        if timeout.has_ended(outcome):
+            return Ended(outcome, timed_out=True)
+        return Ended(None if outcome is not None and outcome.killed else outcome)
 
 
 def _key(workspace: Workspace) -> SessionKey:

@@ -13,7 +13,7 @@ class StartFailed(Exception):
 
 
 class StartMissed(StartFailed):
-    """It was not started this time, through no fault of its own: another time it may be."""
+    """Through no fault of its own it was not started this time, or nobody knows; the text says which."""
 
 
 class ProcessLost(Exception):

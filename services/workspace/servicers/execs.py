@@ -11,13 +11,13 @@ from google.protobuf.duration_pb2 import Duration
 from moorage.workspace.v1 import workspace_pb2
 
 from services.common.clock import Clock
-from services.common.errors import Cancelled
+from services.common.errors import Cancelled, DependencyUnavailable, MoorageError
 from services.common.logs import bind
 from services.fencing.verifier import GrantVerifier
 from services.workspace.exec.execs import Exec, Execs
 from services.workspace.exec.input import Stdin
 from services.workspace.exec.output import Channel, copy_output
-from services.workspace.exec.process import Outcome, Process, StartFailed
+from services.workspace.exec.process import Outcome, Process, StartFailed, StartMissed
 from services.workspace.exec.timeout import Timeout
 from services.workspace.fence import Fence, Shown
 from services.workspace.instance import Instance
@@ -26,7 +26,7 @@ from services.workspace.servicers.beside import beside
 from services.workspace.servicers.conversation import Conversation, Write
 from services.workspace.servicers.frames import Command, command_of, first_of, signal_name
 from services.workspace.servicers.validity import Validity
-from services.workspace.workspaces import ExecStartFailed, WorkspaceNotReady
+from services.workspace.workspaces import ExecStartFailed, Workspace, WorkspaceNotReady
 
 Frames = AsyncIterator[workspace_pb2.ExecRequest]
 
@@ -71,7 +71,7 @@ class ExecCalls:
             process, environment = await self._admit(which, shown, command)
             try:
                 validity.tell(process)
-                pid = await self._start(which, process, command, environment)
+                pid = await self._start(which, shown, process, command, environment)
                 await write(_started(which, pid))
                 await self._converse(which, process, command, validity, frames, write)
             finally:
@@ -85,19 +85,22 @@ class ExecCalls:
         try:
             process = await self.resolver.spawn(workspace, command.directory, command.terminal)
         except StartFailed as error:
-            raise ExecStartFailed(command=command.arguments[0], cause=str(error)) from error
+            raise _not_started(workspace, command, error) from error
         # No suspension since it was made: whoever ends the exec from now on finds what to kill.
         self.execs.attach(which, process)
         return process, environment | self.instance.marker.of(which.exec_id).environment()
 
     async def _start(
-        self, which: Exec, process: Process, command: Command, environment: dict[str, str]
+        self, which: Exec, shown: Shown, process: Process, command: Command, environment: dict[str, str]
     ) -> int:
         try:
             return await process.start(command.arguments, environment, terminal=process.streams.has_terminal)
         except StartFailed as error:
+            process.kill()
+            # What became of its place is known then, and says more.
+            await asyncio.shield(which.gone)
             which.check()
-            raise ExecStartFailed(command=command.arguments[0], cause=str(error)) from error
+            raise _not_started(shown.workspace, command, error) from error
 
     async def _converse(
         self,
@@ -134,6 +137,13 @@ def _one_at_a_time(write: Write) -> Write:
     return say
 
 
+def _not_started(workspace: Workspace, command: Command, error: StartFailed) -> MoorageError:
+    """What its caller is told: a verdict on the command only where it is one."""
+    if isinstance(error, StartMissed):
+        return DependencyUnavailable(dependency=workspace.provider, cause=str(error))
+    return ExecStartFailed(command=command.arguments[0], cause=str(error))
+
+
 async def _until_refused(which: Exec) -> None:
     raise await asyncio.shield(which.refused)
 
@@ -156,7 +166,7 @@ def _ended(outcome: Outcome | None, timeout: Timeout) -> workspace_pb2.ExecRespo
 
 
 def _how(outcome: Outcome | None, timeout: Timeout) -> workspace_pb2.ExecEnded:
-    if timeout.fired and outcome is not None and outcome.killed:
+    if timeout.has_ended(outcome):
         after = Duration()
         after.FromNanoseconds(round(timeout.seconds * 1e9))
         return workspace_pb2.ExecEnded(timeout=workspace_pb2.ExecTimeout(after=after))

@@ -70,7 +70,7 @@ class SettingUp:
         try:
             ended = await self._commands.run(workspace, spawn, command, lambda _, data: tail.take(data))
         except StartMissed as error:
-            raise Unusable(f"its set-up command was not started: {error}") from error
+            raise Unusable(f"its set-up command is not known to run: {error}") from error
         except StartFailed as error:
             raise Refused(f"its set-up command {setup.command[0]} could not be started: {error}") from error
         if ended.outcome is None and not ended.timed_out:

@@ -1,4 +1,4 @@
-"""Stands before an engine, and ends a connection when an exec has been given it and nothing was said yet."""
+"""Stands before an engine, and ends the connection of an exec before its helper has said a certain thing."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ _PIECE = 65536
 class Cutter:
     """Passes everything on, unless it is `armed`: then it breaks one connection, as an engine's end does.
 
-    If there are `words` it says them before, as an engine says in the place of an exec's output what
-    it has to say about it.
+    That is an exec's, when its helper has said so many `pieces`: the first one is that it is ready, the
+    second one that its command was started. What comes next is lost. If there are `words` it says them in
+    its place, as an engine says in the place of an exec's output what it has to say about it.
     """
 
     def __init__(self, engine: str, address: str) -> None:
         self.address = address
         self.armed = False
         self.words = b""
+        self.pieces = 0
         self._engine = engine.removeprefix("unix://")
         self._open: dict[asyncio.StreamWriter, asyncio.Future[None]] = {}
 
@@ -38,14 +40,18 @@ class Cutter:
         from_engine, to_engine = await asyncio.open_unix_connection(self._engine)
         there = asyncio.create_task(_copy(reader, to_engine))
         served = self._open[to_engine] = asyncio.get_running_loop().create_future()
+        left = None
         try:
             while data := await from_engine.read(_PIECE):
-                given = self.armed and data.startswith(_GIVEN)
-                writer.write(data + _said(self.words) if given else data)
-                await writer.drain()
-                if given:
-                    self.armed = False
+                if left == 0:
+                    writer.write(_framed(self.words))
                     break
+                if left is not None:
+                    left -= 1
+                elif self.armed and data.startswith(_GIVEN):
+                    self.armed, left = False, self.pieces
+                writer.write(data)
+                await writer.drain()
         except OSError:
             # Who called is gone.
             pass
@@ -58,7 +64,7 @@ class Cutter:
             served.set_result(None)
 
 
-def _said(words: bytes) -> bytes:
+def _framed(words: bytes) -> bytes:
     return b"\x01\0\0\0" + len(words).to_bytes(4) + words if words else b""
 
 

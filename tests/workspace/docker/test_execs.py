@@ -15,6 +15,7 @@ from moorage.workspace.v1 import workspace_pb2
 
 from services.common.errors import MoorageError
 from services.workspace.docker.engine import Engine
+from services.workspace.docker.exec import process
 from services.workspace.docker.exec.helpers import Helpers
 from services.workspace.docker.exec.mount import Mount, Seen
 from services.workspace.docker.labels import PREFIX
@@ -72,6 +73,17 @@ async def test_ends_are_not_mixed_up(client: Client, grant: Grant) -> None:
         assert (await client.exec(grant, "sh", "-c", script).run()).how == how
     result = await client.exec(grant, "sleep", "600", timeout=duration(0.3)).run()
     assert (result.how[0], result.ended.out_of_memory) == ("timeout", False)
+
+
+async def test_a_command_that_stops_its_helper_ends_by_its_timeout_all_the_same(
+    client: Client, grant: Grant, tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is left to report what killed it."""
+    monkeypatch.setattr(process, "_KILL_PATIENCE", 0.1)
+    script = f"kill -STOP $PPID; sleep {tag}"
+    result = await client.exec(grant, "sh", "-c", script, timeout=duration(0.3)).run()
+    assert result.how[0] == "timeout"
+    assert with_argument(tag) == []
 
 
 async def test_memory_that_was_used_up_is_told(client: Client, grant: Grant) -> None:
@@ -234,14 +246,14 @@ async def test_what_an_earlier_start_has_left_is_ended_also_where_nothing_is_mad
     helpers.prepare(Marker(labels[f"{PREFIX}deployment"], yard.machine.instance_id, "earlier"))
     root = yard.directory().stat()
     mount = Mount(str(yard.directory()), Seen(root.st_dev, root.st_ino))
-    process = await helpers.spawn(container["Id"], mount, "/", None)
+    earlier = await helpers.spawn(container["Id"], mount, "/", None)
     try:
-        await process.start(["/bin/sleep", tag], {}, terminal=False)
+        await earlier.start(["/bin/sleep", tag], {}, terminal=False)
         await appears(tag, 1)
         async with yard.running(docker_enabled=False):
             assert with_argument(tag) == []
     finally:
-        process.close()
+        earlier.close()
         engine.close()
 
 
@@ -257,6 +269,22 @@ async def test_an_engine_that_goes_before_the_helper_is_ready_is_waited_for(
         assert (await client.exec(grant, "true").refusal()).reason_name == "DEPENDENCY_UNAVAILABLE"
         assert not cutter.armed
         assert (await client.exec(grant, "echo", "again").run()).stdout == b"again\n"
+
+
+@pytest.mark.parametrize("words", [b"", b"context canceled: the daemon is shutting down\r\n"])
+async def test_an_engine_that_goes_when_the_helper_was_told_what_to_run_is_no_verdict(
+    yard: Yard, holder: Holder, tag: str, words: bytes
+) -> None:
+    """It may have run, or not: whoever takes that for a command that cannot be started runs it again."""
+    async with cut_off(yard.address) as cutter, Yard(yard.machine, cutter.address).running() as (client, _):
+        await make(client)
+        grant = await holder.acquire()
+        cutter.armed, cutter.words, cutter.pieces = True, words, 1
+        error = await client.exec(grant, "sh", "-c", family(tag)).refusal()
+        assert error.reason_name == "DEPENDENCY_UNAVAILABLE"
+        assert "it is not known whether the command was started" in str(error)
+        assert not cutter.armed
+        assert with_argument(tag) == []
 
 
 async def test_memory_stays_flat_while_a_hundred_megabytes_pass(

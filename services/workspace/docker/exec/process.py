@@ -27,6 +27,9 @@ _MISSED: Final = {
     errno.EBUSY: "what an earlier start of this instance has left in the container does not die",
 }
 
+_NOT_TOLD: Final = "the engine, the container or the helper ended before the command was started"
+_UNKNOWN: Final = "it is not known whether the command was started: nothing is heard of its helper any more"
+
 KillLeft = Callable[[float], Awaitable[Outcome | None]]
 
 
@@ -57,6 +60,7 @@ class DockerProcess:
         self._stderr = None if terminal else OutputEnd(window.take, self._on_closed)
         self.streams = Streams(self._stdin, self._stdout, self._stderr)
         self._open_ends = 2 if terminal else 3
+        self._is_told = False
         self._asked: dict[Report, deque[asyncio.Future[int]]] = {
             Report.MARKED: deque(),
             Report.REAPED: deque(),
@@ -86,6 +90,7 @@ class DockerProcess:
         except frames.TooLong:
             raise StartFailed(os.strerror(errno.E2BIG)) from None
         self._connection.send(request)
+        self._is_told = True
         self._stdin.begin()
         return await asyncio.shield(self.started)
 
@@ -144,9 +149,7 @@ class DockerProcess:
         """See Listener."""
         self._lifetime.stop()
         # What an engine says here is no verdict: one that is being stopped says anything.
-        missed = StartMissed(
-            words or "the engine, the container or the helper ended before the command was started"
-        )
+        missed = StartMissed(_UNKNOWN if self._is_told else words or _NOT_TOLD)
         for future in (self.ready, self.started):
             if not future.done():
                 future.set_exception(missed)
