@@ -17,6 +17,7 @@ from services.workspace.specs import Spec
 
 HOME: Final = "/home/moorage"
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_HELPERS: Final = str(Path(HELPER_PATH).parent)
 _CONFLICT: Final = 409
 # In an engine's words: what is to be mounted is not there.
 _UNSEEN: Final = "bind source path does not exist"
@@ -68,6 +69,8 @@ class Container:
     labels: dict[str, str]
     environment: tuple[str, ...]
     error: str
+    helper: str
+    """The directory of this machine that it has its helper from, mounted; empty without one."""
 
     @property
     def is_leaving(self) -> bool:
@@ -132,7 +135,7 @@ def _mounts(places: Places) -> list[docker.types.Mount]:
     return [
         docker.types.Mount(places.root, places.root, type="bind"),
         docker.types.Mount(HOME, places.home, type="bind"),
-        docker.types.Mount(str(Path(HELPER_PATH).parent), places.helper, type="bind", read_only=True),
+        docker.types.Mount(_HELPERS, places.helper, type="bind", read_only=True),
     ]
 
 
@@ -162,6 +165,7 @@ def inspect(name: str, client: docker.DockerClient) -> Container | None:
         labels=config["Labels"] or {},
         environment=tuple(config["Env"] or ()),
         error=state["Error"],
+        helper=next((each["Source"] for each in found["Mounts"] if each["Destination"] == _HELPERS), ""),
     )
 
 
@@ -179,6 +183,13 @@ def kill(container_id: str, client: docker.DockerClient) -> None:
     except APIError as error:
         if error.status_code not in (_CONFLICT, _NOT_FOUND):
             raise
+
+
+def stop(found: Container, client: docker.DockerClient) -> None:
+    """Have it not run, unless it was started again since it was found."""
+    now = inspect(found.id, client)
+    if now is not None and now.started == found.started:
+        kill(found.id, client)
 
 
 def select(filters: dict[str, list[str]], client: docker.DockerClient) -> Sequence[dict[str, Any]]:

@@ -95,8 +95,11 @@ class DockerProvider:
         try:
             async with asyncio.timeout(_LONGEST_LOOK):
                 listed = await self.engine.call(wanted)
-                await self._helpers.clear(each["Id"] for each in listed if each["State"] == "running")
-        except (TimeoutError, Unasked, APIError) as error:
+                if running := [each["Id"] for each in listed if each["State"] == "running"]:
+                    # What they have may be an older one, or none: it would end nothing.
+                    await self._maker.starter.renew()
+                    await self._helpers.clear(running)
+        except (TimeoutError, Unusable, OSError, APIError) as error:
             _log.warning("what an earlier start left was not looked for", error=str(error))
 
     async def run(self) -> None:

@@ -40,16 +40,15 @@ class Cutter:
         from_engine, to_engine = await asyncio.open_unix_connection(self._engine)
         there = asyncio.create_task(_copy(reader, to_engine))
         served = self._open[to_engine] = asyncio.get_running_loop().create_future()
-        left = None
+        said, is_given = b"", False
         try:
             while data := await from_engine.read(_PIECE):
-                if left == 0:
+                if self.armed and data.startswith(_GIVEN):
+                    self.armed, is_given = False, True
+                said += data if is_given else b""
+                if _pieces(said) > self.pieces:
                     writer.write(_framed(self.words))
                     break
-                if left is not None:
-                    left -= 1
-                elif self.armed and data.startswith(_GIVEN):
-                    self.armed, left = False, self.pieces
                 writer.write(data)
                 await writer.drain()
         except OSError:
@@ -62,6 +61,14 @@ class Cutter:
             await asyncio.wait({there})
             del self._open[to_engine]
             served.set_result(None)
+
+
+def _pieces(said: bytes) -> int:
+    """How many have begun, after the engine's own answer."""
+    pieces, rest = 0, said.partition(b"\r\n\r\n")[2]
+    while rest:
+        pieces, rest = pieces + 1, rest[8 + int.from_bytes(rest[4:8]) :]
+    return pieces
 
 
 def _framed(words: bytes) -> bytes:

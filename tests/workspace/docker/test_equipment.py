@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import stat
 import subprocess
 from functools import partial
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from services.common.errors import Unavailable
 from services.workspace.docker import containers
 from services.workspace.docker.containers import Places, User, Wanted
 from services.workspace.docker.engine import Engine
@@ -109,15 +112,72 @@ async def test_nobody_inside_can_change_the_helper(client: Client, yard: Yard, h
 
 
 async def test_containers_that_run_get_the_helper_of_a_newer_start(yard: Yard, holder: Holder) -> None:
-    """The one they have speaks another protocol, perhaps."""
+    """The one they have speaks another protocol, perhaps, and ends nothing of what is to be ended."""
     async with yard.running() as (client, _):
         await make(client)
+    _replace_helper(yard, "#!/bin/sh\necho $@ >> /home/moorage/asked\n")
+    async with yard.running() as (client, _):
+        grant = await holder.acquire()
+        assert (await client.exec(grant, "echo", "new").run()).stdout == b"new\n"
+    assert not (yard.directory().with_name("w1.home") / "asked").exists()
+
+
+@pytest.mark.parametrize("program", ["", "#!/bin/sh\nexit 1\n"])
+async def test_a_helper_that_goes_while_the_instance_serves_comes_back(
+    client: Client, yard: Yard, holder: Holder, program: str
+) -> None:
+    await make(client)
+    grant = await holder.acquire()
+    await client.exec(grant, "true").run()
+    if program:
+        _replace_helper(yard, program)
+    else:
+        (yard.helper / "exec").unlink()
+    before = (await yard.inspect())["State"]["StartedAt"]
+    with contextlib.suppress(Unavailable):
+        await client.exec(grant, "true").run()
+    assert (await client.exec(grant, "echo", "again").run()).stdout == b"again\n"
+    assert (await yard.inspect())["State"]["StartedAt"] == before
+
+
+async def test_a_container_whose_mount_is_gone_is_started_over_the_new_one(
+    client: Client, yard: Yard, holder: Holder
+) -> None:
+    """As when the state directory is put back below containers that run."""
+    await make(client)
+    grant = await holder.acquire()
+    shutil.rmtree(yard.helper)
+    error = await client.exec(grant, "true").refusal()
+    assert error.reason_name == "DEPENDENCY_UNAVAILABLE"
+    assert (await client.exec(grant, "echo", "again").run()).stdout == b"again\n"
+
+
+async def test_a_container_without_the_mount_says_what_is_to_be_done(
+    client: Client, yard: Yard, holder: Holder
+) -> None:
+    """As one that another version has made."""
+    await make(client)
+    made = await yard.inspect()
+    await yard.ask("remove_container", made["Id"], force=True)
+    await yard.ask(
+        "create_container",
+        BUSYBOX,
+        name=made["Name"].strip("/"),
+        labels=made["Config"]["Labels"],
+        entrypoint=["sleep", "600"],
+    )
+    await yard.ask("start", made["Name"].strip("/"))
+    error = await client.exec(await holder.acquire(), "true").refusal()
+    assert (error.reason_name, error.metadata["state"]) == ("WORKSPACE_NOT_READY", "READY")
+    assert "make another one" in str(error)
+    assert (await yard.inspect())["State"]["Running"]
+
+
+def _replace_helper(yard: Yard, program: str) -> None:
     helper = yard.helper / "exec"
     helper.unlink()
-    helper.write_text("older")
+    helper.write_text(program)
     helper.chmod(0o555)
-    async with yard.running() as (client, _):
-        assert (await client.exec(await holder.acquire(), "echo", "new").run()).stdout == b"new\n"
 
 
 async def test_home_outlives_a_stop_and_goes_with_the_workspace(

@@ -80,8 +80,8 @@ async def test_a_command_that_stops_its_helper_ends_by_its_timeout_all_the_same(
 ) -> None:
     """Nobody is left to report what killed it."""
     monkeypatch.setattr(process, "_KILL_PATIENCE", 0.1)
-    script = f"kill -STOP $PPID; sleep {tag}"
-    result = await client.exec(grant, "sh", "-c", script, timeout=duration(0.3)).run()
+    script = f"read go; kill -STOP $PPID; sleep {tag}"
+    result = await client.exec(grant, "sh", "-c", script, timeout=duration(0.3)).run(b"go\n")
     assert result.how[0] == "timeout"
     assert with_argument(tag) == []
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from dataclasses import dataclass
 from functools import partial
 from signal import SIGKILL
 from typing import TYPE_CHECKING, Any, Final
@@ -15,13 +17,19 @@ from services.common.logs import get_logger
 from services.workspace.docker.containers import LEAVING
 from services.workspace.docker.exec.helper import HELPER_PATH
 from services.workspace.exec.process import Outcome, PlaceLost, PlaceStopped
+from services.workspace.providers.registry import Unasked
 
 if TYPE_CHECKING:
     from services.workspace.docker.exec.helpers import Engine
 
 _PAUSE: Final = 0.25
+# From the first look on whether a helper that ends others has done it.
 _LOOK: Final = 0.02
+_LONGEST_LOOK: Final = 0.25
 _CONFLICT: Final = 409
+# How a helper ends that ends others.
+_DONE: Final = 0
+_LEFT_OVER: Final = 1
 # What engines tell of a process that SIGKILL ended.
 _KILLED: Final = 128 + SIGKILL
 # After the time that a helper was told it kills its command; one that was stopped is killed
@@ -36,27 +44,45 @@ _log: Final = get_logger(__name__)
 async def until_dead(engine: Engine, container_id: str, name: str, told: float) -> Outcome | None:
     """Return when no process of the helper `name` lives: how it ended, if that can be told. PlaceLost.
 
-    It is killed through the engine. Without an answer it is dead all the same some time after
-    what it was `told`, in seconds of the boot clock.
+    It is killed through the engine. Some time after what it was `told`, in seconds of the boot clock, it
+    is dead all the same: if the engine does not answer, or has had the container run for so long.
     """
+    over, runs_since = told + _GRACE, math.inf
     while True:
-        left = told + _GRACE - time.clock_gettime(time.CLOCK_BOOTTIME)
+        answers = False
         try:
-            async with asyncio.timeout(max(left, _SHORTEST_ANSWER)):
-                outcome = await engine.call(lambda client: _place_of(client, container_id))
-                if outcome is not None or await end(engine, container_id, name):
-                    return outcome
+            async with asyncio.timeout(max(over - _now(), _SHORTEST_ANSWER)):
+                place = await engine.call(partial(_place_of, container_id))
+                answers = True
+                # What was paused had no time to die in.
+                runs_since = _now() if place.was_paused else min(runs_since, _now())
+                if place.outcome is not None or _now() > max(over, runs_since + _GRACE):
+                    return place.outcome
+                if await end(engine, container_id, name):
+                    return None
+                runs_since = _now()
         except PlaceLost:
             raise
         except Exception as error:  # noqa: BLE001 (whatever it is, the engine has not said that it is dead)
             _log.warning("the end of an exec is not confirmed", container=container_id, error=str(error))
-            if time.clock_gettime(time.CLOCK_BOOTTIME) > told + _GRACE:
+            if not answers and _now() > over:
                 return None
         await asyncio.sleep(_PAUSE)
 
 
-def _place_of(client: docker.DockerClient, container_id: str) -> Outcome | None:
-    """None while the container runs. PlaceLost, PlaceStopped unless it ended for want of memory."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What an engine says of a container: `outcome` when it ended for want of memory.
+
+    `was_paused`: until it was asked; it is not any more.
+    """
+
+    outcome: Outcome | None
+    was_paused: bool = False
+
+
+def _place_of(container_id: str, client: docker.DockerClient) -> _Place:
+    """PlaceLost, PlaceStopped unless it ended for want of memory."""
     api: Any = client.api
     try:
         state = api.inspect_container(container_id)["State"]
@@ -66,17 +92,17 @@ def _place_of(client: docker.DockerClient, container_id: str) -> Outcome | None:
         # Nothing in it can be killed, or could see that its time is over, and it would go on some day.
         api.unpause(container_id)
     if state["Running"]:
-        return None
+        return _Place(None, was_paused=state["Paused"])
     if state["Status"] in LEAVING:
         raise PlaceLost("its container is being removed")
     # The first of these also stays when it was another process, and the container went on.
     if state["OOMKilled"] and state["ExitCode"] == _KILLED:
-        return Outcome(None, SIGKILL, killed=False, out_of_memory=True)
+        return _Place(Outcome(None, SIGKILL, killed=False, out_of_memory=True))
     raise PlaceStopped(f"its container stopped: {state['Error'] or state['Status']}")
 
 
 async def end(engine: Engine, container_id: str, name: str) -> bool:
-    """Kill what has a name that begins so; whether the container says that nothing is left.
+    """Kill what has a name that begins so; whether the container says that nothing is left. Unasked.
 
     What does not run has nothing in it, but that is not for this call to say: False. It lasts for as
     long as the container is paused, say, and holds no thread meanwhile.
@@ -87,9 +113,13 @@ async def end(engine: Engine, container_id: str, name: str) -> bool:
         if error.status_code == _CONFLICT:
             return False
         raise
+    look = _LOOK
     while (found := await engine.call(partial(_inspect, exec_id)))["Running"]:
-        await asyncio.sleep(_LOOK)
-    return bool(found["ExitCode"] == 0)
+        await asyncio.sleep(look)
+        look = min(2 * look, _LONGEST_LOOK)
+    if found["ExitCode"] not in (_DONE, _LEFT_OVER):
+        raise Unasked(f"the helper in the container ended with {found['ExitCode']}")
+    return bool(found["ExitCode"] == _DONE)
 
 
 def _begin(container_id: str, name: str, client: docker.DockerClient) -> str:
@@ -104,3 +134,7 @@ def _inspect(exec_id: str, client: docker.DockerClient) -> dict[str, Any]:
     api: Any = client.api
     found: dict[str, Any] = api.exec_inspect(exec_id)
     return found
+
+
+def _now() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -62,6 +62,10 @@ class Nonsense(Exception):
     """What came is not of the helper; the text is what it looks like."""
 
 
+class OtherVersion(Nonsense):
+    """It is of a helper, but of one that says everything otherwise."""
+
+
 class TooLong(Exception):
     """More than a frame can hold."""
 
@@ -120,10 +124,10 @@ class Ready:
 
 
 def read_ready(payload: bytes) -> Ready:
-    """What a helper of this version says; Nonsense of another one."""
+    """What a helper of this version says. OtherVersion."""
     (version,) = _U32.unpack_from(payload)
     if version != VERSION:
-        raise Nonsense(f"the helper in the container speaks version {version}")
+        raise OtherVersion(f"the helper in the container speaks version {version}")
     _, now, device, inode = _READY.unpack(payload)
     return Ready(now, Seen(device, inode))
 

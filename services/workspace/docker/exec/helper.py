@@ -5,6 +5,8 @@ Its source is in `helper/`; `make helper` builds it for each kind of machine.
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +20,8 @@ BUILT: Final = Path(__file__).with_name("helper") / "built"
 
 # By what engines and kernels call them.
 _MACHINES: Final = {"amd64": "x86_64", "x86_64": "x86_64", "arm64": "aarch64", "aarch64": "aarch64"}
+
+_NO_FILE: Final = os.strerror(errno.ENOENT).lower()
 
 
 class HelperMissing(Unusable):
@@ -36,6 +40,11 @@ def why_missing(architecture: str) -> str:
     except HelperMissing as error:
         return str(error)
     return ""
+
+
+def is_missing(words: str) -> bool:
+    """Whether an engine says that a container has none."""
+    return HELPER_PATH in words and _NO_FILE in words
 
 
 def _path(architecture: str) -> Path:

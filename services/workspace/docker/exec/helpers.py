@@ -10,15 +10,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import docker
+from docker.errors import APIError
 
 from services.common.logs import get_logger
 from services.common.validation import mint_id
 from services.workspace.docker.exec.connection import Connection
 from services.workspace.docker.exec.ending import end, until_dead
 from services.workspace.docker.exec.handover import Handover
-from services.workspace.docker.exec.helper import HELPER_PATH
+from services.workspace.docker.exec.helper import HELPER_PATH, is_missing
 from services.workspace.docker.exec.mount import Mount, Seen
-from services.workspace.docker.exec.process import DockerProcess
+from services.workspace.docker.exec.process import DockerProcess, NoHelper
 from services.workspace.exec.marker import Marker
 from services.workspace.exec.process import StartMissed
 from services.workspace.providers.registry import Unasked
@@ -31,6 +32,14 @@ T = TypeVar("T")
 _READY_TIMEOUT: Final = 15.0
 
 _log: Final = get_logger(__name__)
+
+
+class Unheard(Unasked):
+    """No helper says that it is ready."""
+
+
+class Unfit(Unheard):
+    """The container has no helper, or one of another version."""
 
 
 class Engine(Protocol):
@@ -76,7 +85,7 @@ class Helpers:
     async def spawn(
         self, container_id: str, mount: Mount, directory: str, terminal: tuple[int, int] | None
     ) -> DockerProcess:
-        """A helper in the container that waits for a command. Elsewhere, Unasked, and errors of the engine.
+        """A helper in the container that waits for a command. Elsewhere, Unheard, and errors of the engine.
 
         The helper itself has seen the mount, so the command will run in no container that was started
         over another one since. `directory` is an absolute path in the container, `terminal` is
@@ -114,6 +123,11 @@ class Helpers:
         handover = Handover()
         try:
             return await self._engine.call(partial(handover.open, container_id, command))
+        except (APIError, Unasked) as error:
+            handover.abandon()
+            if is_missing(str(error)):
+                raise Unfit(str(error)) from error
+            raise
         except BaseException:
             # A thread that is still at it finds that nobody waits any more.
             handover.abandon()
@@ -129,6 +143,8 @@ async def _ready(process: DockerProcess) -> Seen:
         async with asyncio.timeout(_READY_TIMEOUT):
             return await asyncio.shield(process.ready)
     except TimeoutError:
-        raise Unasked("the helper in the container does not answer") from None
+        raise Unheard("the helper in the container does not answer") from None
+    except NoHelper as error:
+        raise Unfit(str(error)) from error
     except StartMissed as error:
-        raise Unasked(str(error)) from error
+        raise Unheard(str(error)) from error

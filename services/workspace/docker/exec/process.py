@@ -14,6 +14,7 @@ from services.workspace.docker.exec import frames
 from services.workspace.docker.exec.connection import Connection
 from services.workspace.docker.exec.ends import InputEnd, OutputEnd, Window
 from services.workspace.docker.exec.frames import Order, Report
+from services.workspace.docker.exec.helper import is_missing
 from services.workspace.docker.exec.lifetime import Lifetime
 from services.workspace.docker.exec.mount import Seen
 from services.workspace.exec.process import Outcome, ProcessLost, StartFailed, StartMissed, Streams
@@ -31,6 +32,10 @@ _NOT_TOLD: Final = "the engine, the container or the helper ended before the com
 _UNKNOWN: Final = "it is not known whether the command was started: nothing is heard of its helper any more"
 
 KillLeft = Callable[[float], Awaitable[Outcome | None]]
+
+
+class NoHelper(StartMissed):
+    """The container has no helper, or one of another version: another time it will be the same."""
 
 
 class DockerProcess:
@@ -149,7 +154,7 @@ class DockerProcess:
         """See Listener."""
         self._lifetime.stop()
         # What an engine says here is no verdict: one that is being stopped says anything.
-        missed = StartMissed(_UNKNOWN if self._is_told else words or _NOT_TOLD)
+        missed = StartMissed(_UNKNOWN) if self._is_told else _why_missed(words)
         for future in (self.ready, self.started):
             if not future.done():
                 future.set_exception(missed)
@@ -161,7 +166,7 @@ class DockerProcess:
     def _on_stage(self, report: Report, payload: bytes) -> None:
         match report:
             case Report.READY:
-                self._on_ready(frames.read_ready(payload))
+                self._on_ready(payload)
             case Report.STARTED:
                 self.started.set_result(frames.read_number(payload))
             case Report.FAILED:
@@ -174,10 +179,17 @@ class DockerProcess:
             case Report.END:
                 self._finish_output()
 
-    def _on_ready(self, ready: frames.Ready) -> None:
-        if not self.ready.done():
-            self._lifetime.synchronize(ready.now)
-            self.ready.set_result(ready.seen)
+    def _on_ready(self, payload: bytes) -> None:
+        if self.ready.done():
+            return
+        try:
+            ready = frames.read_ready(payload)
+        except frames.OtherVersion as error:
+            self.ready.set_exception(NoHelper(str(error)))
+            self._connection.close()
+            return
+        self._lifetime.synchronize(ready.now)
+        self.ready.set_result(ready.seen)
 
     def _on_failed(self, number: int) -> None:
         missed = _MISSED.get(number)
@@ -221,6 +233,10 @@ class DockerProcess:
             self._asked[answered_by].append(answer)
             self._connection.send(frames.frame(order))
         return answer
+
+
+def _why_missed(words: str) -> StartMissed:
+    return NoHelper(words) if is_missing(words) else StartMissed(words or _NOT_TOLD)
 
 
 def _outcome(status: int, killed: bool, out_of_memory: bool) -> Outcome:

@@ -6,13 +6,19 @@ import asyncio
 import math
 import secrets
 import signal
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
 
+import docker
 import pytest
 
 from services.workspace.docker.engine import Engine
+from services.workspace.docker.exec import ending
 from services.workspace.docker.exec.helper import HELPER_PATH, why_missing
-from services.workspace.docker.exec.helpers import Helpers
+from services.workspace.docker.exec.helpers import Engine as EngineCalls
+from services.workspace.docker.exec.helpers import Helpers, Unfit
+from services.workspace.docker.exec.process import DockerProcess
 from services.workspace.exec.marker import Marker
 from services.workspace.exec.process import (
     Outcome,
@@ -26,6 +32,8 @@ from tests.conditions import eventually
 from tests.engines import PrivateEngine, private_engine, shared_engine
 from tests.workspace.conformance.places import Container, DockerPlace, container_on, run, start
 from tests.workspace.processes import appears, with_argument
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -270,7 +278,16 @@ async def test_a_killed_engine_takes_its_execs_along(engine: PrivateEngine, tag:
 
 async def test_where_no_helper_is_nothing_was_started(place: DockerPlace, container: Container) -> None:
     (container.helper / "exec").unlink()
-    with pytest.raises(Unasked, match="exec"):
+    with pytest.raises(Unfit, match="exec"):
+        await place.spawn()
+
+
+async def test_a_helper_of_another_version_is_told_from_none_that_answers(
+    place: DockerPlace, container: Container
+) -> None:
+    ready = "".join(f"\\{byte:03o}" for byte in b"h\0\0\0\x0c\0\0\0\1" + bytes(8))
+    _replace_helper(container, f"#!/bin/sh\nprintf '{ready}'\ncat\n")
+    with pytest.raises(Unfit, match="version 1"):
         await place.spawn()
 
 
@@ -281,6 +298,64 @@ async def test_what_is_no_helper_has_started_nothing(
     _replace_helper(container, program)
     with pytest.raises(Unasked):
         await place.spawn()
+
+
+async def test_a_container_that_is_paused_while_it_is_looked_into_is_not_taken_for_dead(
+    place: DockerPlace, container: Container, tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine answers, and says that the look still lasts."""
+    monkeypatch.setattr(ending, "_GRACE", 0.2)
+    await family(place, tag)
+    _replace_helper(container, f"#!/bin/sh\nexec sleep {tag}1\n")
+    api, name = container.engine.api, container.container_id
+    ending_it = asyncio.create_task(ending.until_dead(container.engine, name, "deployment/", _now() + 1))
+    await appears(f"{tag}1", 1)
+    await asyncio.to_thread(api.pause, name)
+
+    async def goes_on() -> bool:
+        found = await asyncio.to_thread(api.inspect_container, name)
+        return not found["State"]["Paused"]
+
+    try:
+        await eventually(goes_on, what="it is not paused any more")
+        assert len(with_argument(tag)) == 3
+    finally:
+        ending_it.cancel()
+        await asyncio.wait({ending_it})
+
+
+async def test_what_no_helper_can_end_is_dead_when_it_had_the_time_to_die(
+    place: DockerPlace, container: Container, tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that works says nothing else of it, for ever."""
+    monkeypatch.setattr(ending, "_GRACE", 1.5)
+    place.seconds = 0.5
+    until = _now() + place.seconds
+    process = await family(place, tag)
+    (container.helper / "exec").unlink()
+    assert isinstance(process, DockerProcess)
+    process.close()
+    assert await ending.until_dead(container.engine, container.container_id, "deployment/", until) is None
+    assert with_argument(tag) == []
+
+
+async def test_an_engine_is_not_asked_all_the_time_whether_something_has_ended(container: Container) -> None:
+    _replace_helper(container, "#!/bin/sh\nexec sleep 1\n")
+    counting = Counting(container.engine)
+    assert await ending.end(counting, container.container_id, "deployment/")
+    assert counting.calls < 12
+
+
+class Counting:
+    """An engine, and how often it was called."""
+
+    def __init__(self, engine: EngineCalls) -> None:
+        self._engine = engine
+        self.calls = 0
+
+    async def call(self, work: Callable[[docker.DockerClient], T]) -> T:
+        self.calls += 1
+        return await self._engine.call(work)
 
 
 async def test_what_does_not_end_in_a_container_holds_up_no_other_call(
@@ -303,6 +378,10 @@ async def test_what_does_not_end_in_a_container_holds_up_no_other_call(
             each.cancel()
         await asyncio.wait(waiting)
         calls.close()
+
+
+def _now() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _replace_helper(container: Container, program: str) -> None:

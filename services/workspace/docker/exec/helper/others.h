@@ -1,4 +1,11 @@
-/* Other helpers in this container, told apart by the marker in their arguments. */
+/*
+ * Other helpers in this container, told apart by the marker in their arguments.
+ *
+ * They may be of another version: the container's first process stays what it was started from, and so
+ * do execs that run. How a helper is called (`run MARKER`), what a marker looks like and the name in
+ * which it shows its time are what versions know of each other; PROTOCOL_VERSION says nothing of that, so
+ * these never change.
+ */
 #ifndef MOORAGE_OTHERS_H
 #define MOORAGE_OTHERS_H
 
