@@ -95,11 +95,16 @@ async def test_an_admitted_turn_is_offered_at_once_and_until_it_is_begun(
         dispatcher.wake()
         await eventually(lambda: asked(runners).count("s2/t1") >= 3)
         assert await fetch_attempts(desk) == before
+
+        async def is_told() -> bool:
+            return (await desk.read_turn(session_id="s2")).waiting_reason.endswith("has taken the turn")
+
+        # Not afterwards: a dispatcher that stops says so of what it was about to offer.
+        await eventually(is_told)
     chosen = next(runner for runner in runners if "s1/t1" in runner.turns)
     request = chosen.asked[0]
     assert (request.project, request.traceparent) == ("default", samples.TRACEPARENT)
     assert (await desk.read_turn()).waiting_reason == ""
-    assert (await desk.read_turn(session_id="s2")).waiting_reason.endswith("has taken the turn")
 
 
 async def fetch_attempts(desk: Desk) -> int:
