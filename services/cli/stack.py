@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 SCHEMAS = ("owner", "session", "workspace")
 PORTS = {"owner": 7800, "session": 7801, "workspace": 7802, "runner": 7803, "journal": 7811}
+_ROOTS_HOME = Path("/root")
+_ROOTS_WORKSPACES = Path("/var/lib/moorage-workspaces")
 _TRIES = 3
 _POLL = 0.5
 
@@ -122,6 +124,13 @@ async def _start(options: StackOptions, database: DatabaseAddress, supervisor: S
     return running
 
 
+def workspaces_of(state: Path) -> Path:
+    """Where workspaces are made. Most images close root's home to everybody else, so root's lie outside of it."""
+    if state.is_relative_to(_ROOTS_HOME):
+        return _ROOTS_WORKSPACES / state.name
+    return state / "workspaces"
+
+
 def service_specs(options: StackOptions, running: Running, database: DatabaseAddress) -> list[ServiceSpec]:
     """How each service is started, in this order."""
     told = database.environment()
@@ -136,7 +145,7 @@ def service_specs(options: StackOptions, running: Running, database: DatabaseAdd
                 *("--listen", running.workspace, *owner, "--instance-id", "local"),
                 *("--session-address", running.session),
                 *("--root", str(options.root), "--default-directory", str(options.root)),
-                *("--state-directory", str(options.state / "workspaces")),
+                *("--state-directory", str(workspaces_of(options.state))),
                 *(("--docker-images", json.dumps(options.images)) if options.images else ()),
             ),
             told,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
 from services.cli import stack
 from services.cli.database import DatabaseAddress
 from services.cli.ports import choose
-from services.cli.stack import PORTS, StackOptions, run_stack
+from services.cli.stack import PORTS, StackOptions, run_stack, workspaces_of
 from tests.cli.programs import Place
 
 pytestmark = pytest.mark.timeout(180)
@@ -45,3 +46,8 @@ async def test_a_port_that_is_lost_in_a_race_is_replaced(
     async with run_stack(options) as running:
         assert thief == []
         assert len(running.supervisor.pids) == 4
+
+
+def test_workspaces_do_not_lie_in_roots_home_which_images_close() -> None:
+    assert workspaces_of(Path("/home/me/state/work-1")) == Path("/home/me/state/work-1/workspaces")
+    assert workspaces_of(Path("/root/state/work-1")) == Path("/var/lib/moorage-workspaces/work-1")

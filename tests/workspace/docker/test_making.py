@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -306,3 +307,15 @@ def _binding() -> Binding:
 
 async def _stopped(yard: Yard) -> bool:
     return not (await yard.inspect())["State"]["Running"]
+
+
+async def test_a_directory_above_which_the_image_is_closed_is_none_to_work_in(yard: Yard) -> None:
+    with tempfile.TemporaryDirectory(dir="/root") as root:
+        Path(root, "mine").mkdir()
+        changes = {"root": Path(root), "default_directory": None, "docker_images": ("moorage-test:demo",)}
+        async with yard.running(**changes) as (client, _):
+            workspace = await make(client, source=_path(f"{root}/mine"))
+            assert workspace.state == FAILED
+            assert "the image closes what is above it" in workspace.state_reason
+            await client.delete()
+            assert (await client.settled()).state == DELETED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Elsewhere(Exception):
@@ -17,6 +17,9 @@ class Seen(NamedTuple):
     inode: int
 
 
+_NOTHING: Final = Seen(0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Mount:
     """A directory that is mounted at its own path. It is held open, so that no other gets its numbers."""
@@ -26,5 +29,9 @@ class Mount:
 
     def check(self, inside: Seen) -> None:
         """Elsewhere if that is what a container has there."""
+        if inside == _NOTHING:
+            raise Elsewhere(
+                f"{self.path} cannot be reached in its container: it is not there, or the image closes what is above it"
+            )
         if inside != self.seen:
             raise Elsewhere(f"{self.path} is another directory in its container than on this machine")
