@@ -12,10 +12,12 @@ import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from functools import cache
+from http import HTTPStatus
 from pathlib import Path
 
 import docker
 import pytest
+from docker.models.containers import Container
 
 from tests.conditions import eventually
 from tests.processes import freeze, is_alive
@@ -195,3 +197,21 @@ def _saved_busybox(address: str) -> bytes:
 def _load(engine: PrivateEngine, image: bytes) -> None:
     with engine.client() as client:
         client.images.load(image)
+
+
+def containers_of(client: docker.DockerClient, *labels: str) -> list[Container]:
+    """Those with all labels, in any state, though some may go meanwhile."""
+    found: list[Container] = client.containers.list(
+        all=True, filters={"label": list(labels)}, ignore_removed=True
+    )
+    return found
+
+
+def remove_all(client: docker.DockerClient, *labels: str) -> None:
+    """Remove those with all labels. Fine when somebody else does, too."""
+    for container in containers_of(client, *labels):
+        try:
+            container.remove(force=True)
+        except docker.errors.APIError as error:
+            if error.status_code not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
+                raise

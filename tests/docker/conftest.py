@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from services.cli.postgres.embedded import EmbeddedPostgres
-from tests.docker.harbour import DEMO, Harbour, engine_at
-from tests.engines import BUSYBOX, shared_engine
+from tests.docker.harbour import DEMO, INSTANCE, Harbour, engine_at
+from tests.engines import BUSYBOX, remove_all, shared_engine
 from tests.servers import own_server
 from tests.system.whole import Whole
 
@@ -53,5 +53,4 @@ async def harbour(
     async with Whole(own_postgres, directory, flags) as whole, whole.talks() as talks:
         harbour = Harbour(whole, talks, engine, instance)
         yield harbour
-    for container in harbour.containers():
-        container.remove(force=True)
+    remove_all(engine, f"{INSTANCE}={instance}")

@@ -19,6 +19,7 @@ from moorage.session.v1 import session_pb2
 from services.common.errors import MoorageError
 from services.common.status import from_rpc_error
 from tests.conditions import eventually
+from tests.engines import containers_of
 from tests.runner.talks import Talks
 from tests.system.whole import Whole
 
@@ -61,7 +62,7 @@ class Harbour:
         labels = [f"{INSTANCE}={self.instance}"]
         if workspace_id:
             labels.append(f"{WORKSPACE}={workspace_id}")
-        return list(self.engine.containers.list(all=True, filters={"label": labels}))
+        return containers_of(self.engine, *labels)
 
     def container(self, workspace_id: str) -> Container:
         """The only one of a workspace."""

@@ -18,7 +18,7 @@ from services.common.channels import open_channel
 from services.common.errors import AlreadyExists, FailedPrecondition, MoorageError
 from tests.conditions import eventually
 from tests.docker.harbour import INSTANCE
-from tests.engines import BUSYBOX, shared_engine
+from tests.engines import BUSYBOX, containers_of, remove_all, shared_engine
 from tests.session.clients import Client
 from tests.session.leasing import Taker
 from tests.session.places import NOWHERE, Places, running_owner, running_session, running_workspace
@@ -53,8 +53,7 @@ async def places(
         )
         async with workspace as address:
             yield Places(database_url, owner, address)
-    for container in engine.containers.list(all=True, filters={"label": f"{INSTANCE}={instance}"}):
-        container.remove(force=True)
+    remove_all(engine, f"{INSTANCE}={instance}")
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ async def client(places: Places) -> AsyncIterator[Client]:
 @pytest.fixture
 def containers(engine: docker.DockerClient, instance: str) -> Callable[[], int]:
     """How many there are, in any state."""
-    return lambda: len(engine.containers.list(all=True, filters={"label": f"{INSTANCE}={instance}"}))
+    return lambda: len(containers_of(engine, f"{INSTANCE}={instance}"))
 
 
 @pytest.fixture

@@ -139,6 +139,8 @@ class Engine:
                 raise Unasked(f"the engine: {error.explanation or error}") from error
             raise
         except (DockerException, requests.RequestException, urllib3.exceptions.HTTPError) as error:
+            if _is_silence(error):
+                raise Away(f"the engine does not answer within {self._timeout:g} s") from error
             raise Away(f"the engine at {self.address}: {error}") from error
 
     def _reach(self) -> None:
@@ -172,3 +174,9 @@ class Engine:
             _log.info("the engine answers again", address=self.address)
             for tell in self._on_back:
                 tell()
+
+
+def _is_silence(error: Exception) -> bool:
+    """Nothing came in time, as the libraries below say it: by its kind, or by what it wraps."""
+    kinds = (requests.Timeout, urllib3.exceptions.TimeoutError)
+    return any(isinstance(each, kinds) for each in (error, *error.args))
