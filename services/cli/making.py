@@ -61,7 +61,11 @@ ArchiveOption = Annotated[
     ),
 ]
 SetupOption = Annotated[
-    str, typer.Option(metavar="COMMAND", help="Run once in the new workspace before its first turn.")
+    str,
+    typer.Option(
+        metavar="COMMAND",
+        help="Run once in the new workspace before its first turn; without a shell, so \"sh -c '…'\" for one.",
+    ),
 ]
 
 

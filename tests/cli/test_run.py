@@ -293,3 +293,11 @@ def test_a_directory_elsewhere_is_told_where_agents_may_work(moored: Place, tmp_
     assert refused.returncode == 2
     assert "PATH_OUTSIDE_ROOT" in refused.stderr
     assert "moorage up" in refused.stderr
+
+
+def test_a_workspace_that_will_not_be_ready_fails_who_waits_for_it(here: Place) -> None:
+    create = ("session", "create", "unready", "--provision", "local", "--setup", "sh -c 'exit 3'", "--wait")
+    created = here.moorage(*create)
+    assert (created.returncode, created.stdout) == (1, "unready\n")
+    assert "is FAILED: its set-up command ended with 3" in created.stderr
+    assert here.moorage("session", "delete", "unready", "--yes").returncode == 0

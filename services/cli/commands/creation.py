@@ -27,6 +27,7 @@ from services.cli.making import (
     SetupOption,
 )
 from services.cli.options import Approval, ApprovalOption, labels_of
+from services.cli.output import Output
 from services.cli.quantities import duration_of
 
 
@@ -77,7 +78,10 @@ def create(
     agent_option: AgentOptionOption = None,
     mcp: McpOption = None,
     secret: SecretOption = None,
-    wait_ready: Annotated[bool, typer.Option("--wait", help="Wait until the workspace is ready.")] = False,
+    wait_ready: Annotated[
+        bool,
+        typer.Option("--wait", help="Wait until the workspace is ready; exit code 1 when it will not be."),
+    ] = False,
     _json: JsonOption = False,
 ) -> None:
     """Make a session: in a directory, or in a workspace that is made for it."""
@@ -99,9 +103,21 @@ def create(
             options.output.message(answer.session)
         else:
             options.output.line(answer.session.session_id)
-        return Exit.COMPLETED
+        return _ready(options.output, answer.session) if wait_ready else Exit.COMPLETED
 
     call(options, work)
+
+
+def _ready(output: Output, session: session_pb2.Session) -> Exit:
+    workspace = session.workspace
+    if workspace.state == "READY":
+        return Exit.COMPLETED
+    reason = f": {workspace.state_reason}" if workspace.state_reason else ""
+    output.error(
+        f"the session is there, its workspace {workspace.workspace_id} is {workspace.state}{reason}",
+        hint=f"`moorage session delete {session.session_id}` removes both",
+    )
+    return Exit.FAILED
 
 
 def _put_place(request: session_pb2.CreateSessionRequest, making: Making, directory: Path | None) -> None:
