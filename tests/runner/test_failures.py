@@ -282,7 +282,8 @@ async def test_a_workspace_service_that_goes_away_under_the_agent(
 @pytest.mark.parametrize(
     ("limits", "prompt", "expected", "limit"),
     [
-        (Limits(max_duration=Duration(seconds=1)), "say begun\nsleep 600", "MAX_DURATION", "1"),
+        # It counts from the beginning of the turn, and an agent has to start before it can be told.
+        (Limits(max_duration=Duration(seconds=4)), "say begun\nsleep 600", "MAX_DURATION", "4"),
         (Limits(max_silence=Duration(seconds=1)), "say begun\nsleep 600", "MAX_SILENCE", "1"),
         (Limits(max_tool_calls=2), "say begun\nrun true\nrun true\nrun sleep 600", "MAX_TOOL_CALLS", "2"),
     ],
