@@ -13,7 +13,7 @@ from moorage.runner.v1 import runner_pb2
 from moorage.runner.v1.runner_pb2_grpc import add_RunnerServiceServicer_to_server
 
 from services.common.channels import Channels
-from services.common.clock import SystemClock
+from services.common.clock import Clock, SystemClock
 from services.common.errors import StartupRefused
 from services.common.serving import ServiceServer
 from services.fencing.loop import LeaseLoop, mint_holder
@@ -109,19 +109,9 @@ def build(settings: RunnerSettings) -> Runner:
     workspaces = Workspaces(channels, settings.workspace_address, settings.call_timeout)
     processes = Processes(channels, clock)
     holds = Holds(leases, workspaces, clock, ttl=settings.lease_ttl, endpoint=endpoint)
-    patience = Patience(settings.cancel_timeout, settings.close_timeout, settings.terminate_timeout)
+    patience = _patience(settings)
     park: Park[Hold] = Park(clock, limit=settings.park_limit, window=settings.park_timeout)
-    workshop = Workshop(
-        clock=clock,
-        preparation=Preparation(workspaces, clock),
-        runtimes=Runtimes(processes, clock, patience),
-        secrets=Secrets(settings.secrets_directory),
-        profiles=profiles,
-        timeouts=PhaseTimeouts(settings.prepare_timeout, settings.agent_start_timeout, settings.load_timeout),
-        history_bytes=settings.history_bytes,
-        may_park=lambda: park.is_open,
-        errands=partial(Errands, workspaces, processes, clock),
-    )
+    workshop = _workshop(settings, clock, workspaces, processes, profiles, park)
     executions = Executions(clock, settings.capacity)
     driver = Driver(workshop, journal, appender)
     dispatching = Dispatching(executions, holds, park, driver.drive, driver.settle, clock)
@@ -154,6 +144,31 @@ def build(settings: RunnerSettings) -> Runner:
         drain.watch,
     )
     return Runner(server, holder, executions, channels, loops, drain.run)
+
+
+def _workshop(
+    settings: RunnerSettings,
+    clock: Clock,
+    workspaces: Workspaces,
+    processes: Processes,
+    profiles: Mapping[str, Profile],
+    park: Park[Hold],
+) -> Workshop:
+    return Workshop(
+        clock=clock,
+        preparation=Preparation(workspaces, clock),
+        runtimes=Runtimes(processes, clock, _patience(settings)),
+        secrets=Secrets(settings.secrets_directory),
+        profiles=profiles,
+        timeouts=PhaseTimeouts(settings.prepare_timeout, settings.agent_start_timeout, settings.load_timeout),
+        history_bytes=settings.history_bytes,
+        may_park=lambda: park.is_open,
+        errands=partial(Errands, workspaces, processes, clock),
+    )
+
+
+def _patience(settings: RunnerSettings) -> Patience:
+    return Patience(settings.cancel_timeout, settings.close_timeout, settings.terminate_timeout)
 
 
 def _profiles(settings: RunnerSettings) -> dict[str, Profile]:
