@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ import grpc
 from moorage.common.v1 import provision_pb2, record_pb2, turn_pb2
 from moorage.session.v1 import session_pb2
 
+from services.cli import readiness
 from services.cli.connection import Connection
 from services.cli.failures import CommandFailed
 from services.cli.patience import Patience
@@ -25,6 +27,7 @@ from services.common.status import from_rpc_error
 Tell = Callable[[str, str], None]
 NUMBERS = 20
 PROOF = "proof.txt"
+_LEFT_WITHIN = 5.0
 
 
 class DemoFailed(CommandFailed):
@@ -33,27 +36,37 @@ class DemoFailed(CommandFailed):
 
 @dataclass(slots=True)
 class Demo:
-    """A demonstration on running services; `remote` ones have their workspaces where this process cannot look."""
+    """A demonstration on running services; `remote` ones have their workspaces where this process cannot look.
+
+    `tell` hears what was shown, `hint` what is waited for.
+    """
 
     connection: Connection
     tell: Tell
+    hint: Callable[[str], None]
     provider: str = "local"
     remote: bool = False
+    # Containers are made in seconds, also on a slow machine; an engine that cannot be used stays so.
+    ready_within: float = 60.0
     session_id: str = ""
     directory: Path | None = None
     streamed: list[record_pb2.Record] = field(default_factory=list)
 
     async def run(self) -> None:
         """Do every step; DemoFailed at the first thing that is not so."""
-        await self.create_session()
-        await self.stream_a_turn()
-        await self.call_a_tool()
-        await self.count()
-        await self.ask_for_approval()
-        await self.stop_and_go_on_warm()
-        await self.read_back()
-        await self.ask_for_nothing()
-        await self.close()
+        try:
+            await self.create_session()
+            await self.stream_a_turn()
+            await self.call_a_tool()
+            await self.count()
+            await self.ask_for_approval()
+            await self.stop_and_go_on_warm()
+            await self.read_back()
+            await self.ask_for_nothing()
+            await self.close()
+        except BaseException:
+            await self._leave()
+            raise
 
     async def create_session(self) -> None:
         """A session, read back."""
@@ -62,13 +75,15 @@ class Demo:
             approval_policy=turn_pb2.APPROVAL_POLICY_ASK,
             labels={"made-by": "demo"},
             provision=provision_pb2.ProvisionSpec(provider=self.provider),
-            wait_ready=True,
         )
         made = await self.connection.sessions.CreateSession(request, metadata=self.connection.metadata)
         self.session_id = made.session.session_id
-        session = await self._session()
+        session = await readiness.settled(
+            self.connection, self.session_id, self.hint, within=self.ready_within
+        )
         check(session.labels["made-by"] == "demo", "the session has its label", session.labels)
-        check(session.workspace.state == "READY", "its workspace is ready", session.workspace)
+        is_ready = session.workspace.state == "READY"
+        check(is_ready, "its workspace is ready", readiness.described(session.workspace))
         if not self.remote:
             self.directory = Path(session.binding.local.directory)
             check(self.directory.is_dir(), "its workspace was made", session.binding)
@@ -185,6 +200,16 @@ class Demo:
         stored = [record async for record in stored_records(self.connection, self.session_id, 0)]
         check(stored == self.streamed, "its transcript can still be read", len(stored))
         self.tell("close", f"closed; its workspace is gone, its {len(stored)} records can still be read")
+
+    async def _leave(self) -> None:
+        """Services that go on without us are not to keep what nobody will use."""
+        if not self.remote or not self.session_id:
+            return
+        request = session_pb2.CloseSessionRequest(session_id=self.session_id)
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            metadata = self.connection.metadata
+            await self.connection.sessions.CloseSession(request, metadata=metadata, timeout=_LEFT_WITHIN)
+            self.hint(f"session {self.session_id} is being closed; `moorage session get` tells of it")
 
     @property
     def _sight(self) -> Sight:

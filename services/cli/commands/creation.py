@@ -10,6 +10,7 @@ import typer
 from moorage.common.v1 import binding_pb2
 from moorage.session.v1 import session_pb2
 
+from services.cli import readiness
 from services.cli.agents import AgentOptionOption, McpOption, ModelOption, ModeOption, SecretOption, agent_of
 from services.cli.app import Context, JsonOption, call
 from services.cli.connection import Connection
@@ -91,30 +92,30 @@ def create(
         agent=agent_of(profile, model, mode, agent_option, mcp, secret),
         approval_policy=approval.message,
         labels=labels_of(label),
-        wait_ready=wait_ready,
     )
     making = Making(provision, docker, image, network, cpus, memory, pids, git, archive, setup, ttl, idle_ttl)
     _put_place(request, making, directory)
     _put_retention(request, retention, keep_for)
 
     async def work(connection: Connection) -> Exit:
-        answer = await connection.sessions.CreateSession(request, metadata=connection.metadata)
-        if options.output.as_json:
-            options.output.message(answer.session)
-        else:
-            options.output.line(answer.session.session_id)
-        return _ready(options.output, answer.session) if wait_ready else Exit.COMPLETED
+        output = options.output
+        session = (await connection.sessions.CreateSession(request, metadata=connection.metadata)).session
+        if not output.as_json:
+            output.line(session.session_id)
+        if wait_ready:
+            session = await readiness.settled(connection, session.session_id, output.hint)
+        if output.as_json:
+            output.message(session)
+        return _ready(output, session) if wait_ready else Exit.COMPLETED
 
     call(options, work)
 
 
 def _ready(output: Output, session: session_pb2.Session) -> Exit:
-    workspace = session.workspace
-    if workspace.state == "READY":
+    if session.workspace.state == "READY":
         return Exit.COMPLETED
-    reason = f": {workspace.state_reason}" if workspace.state_reason else ""
     output.error(
-        f"the session is there, its workspace {workspace.workspace_id} is {workspace.state}{reason}",
+        f"the session is there, its workspace {readiness.described(session.workspace)}",
         hint=f"`moorage session delete {session.session_id}` removes both",
     )
     return Exit.FAILED

@@ -13,7 +13,7 @@ import typer
 
 from services.cli.app import Context, JsonOption, run
 from services.cli.connection import connect
-from services.cli.demo import Demo, Tell
+from services.cli.demo import Demo
 from services.cli.exits import Exit
 from services.cli.options import checked
 from services.cli.output import Output
@@ -53,7 +53,7 @@ def demo(
     state = home / "state"
 
     async def work() -> Exit:
-        await _demonstrate(home / "work", state, _teller(options.output))
+        await _demonstrate(home / "work", state, options.output)
         return Exit.COMPLETED
 
     failed = False
@@ -77,20 +77,21 @@ def demo(
 def _on_a_deployment(options: Context, target: str, provider: str) -> NoReturn:
     async def work() -> Exit:
         async with connect(target, options.project) as connection:
-            await Demo(connection, _teller(options.output), provider, remote=True).run()
+            await Demo(connection, _teller(options.output), options.output.hint, provider, remote=True).run()
         return Exit.COMPLETED
 
     run(options.output, work)
 
 
-async def _demonstrate(root: Path, state: Path, tell: Tell) -> None:
+async def _demonstrate(root: Path, state: Path, output: Output) -> None:
+    tell = _teller(output)
     started = time.monotonic()
     root.mkdir()
     stack = StackOptions(root, state, listen=dict.fromkeys(PORTS, "127.0.0.1:0"))
     async with run_stack(stack) as running:
         tell("services", f"four processes and PostgreSQL, in {time.monotonic() - started:.1f} s")
         async with connect(running.running.session, "default") as connection:
-            await running.during(Demo(connection, tell).run())
+            await running.during(Demo(connection, tell, output.hint).run())
     tell("end", f"all processes ended, after {time.monotonic() - started:.1f} s")
 
 
