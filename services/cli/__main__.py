@@ -29,9 +29,8 @@ from services.cli.commands import (
     workspaces,
 )
 from services.cli.exits import Exit
-from services.cli.options import checked
+from services.cli.options import check_target, checked
 from services.cli.output import Output
-from services.common.addresses import Address
 from services.common.validation import DEFAULT_PROJECT, check_project
 
 _JSON: Final = "--json"
@@ -53,9 +52,10 @@ def program(
     address: Annotated[
         str,
         typer.Option(
-            envvar="MOORAGE_ADDRESS",
+            # The second one is what a deployment tells its services.
+            envvar=["MOORAGE_ADDRESS", "MOORAGE_SESSION_ADDRESS"],
             metavar="HOST:PORT",
-            callback=checked(Address.parse),
+            callback=checked(check_target),
             help="The session service. Default: that of the `up` around this directory, else 127.0.0.1:7801.",
         ),
     ] = "",

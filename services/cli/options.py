@@ -11,7 +11,10 @@ import typer
 from moorage.common.v1 import turn_pb2
 from moorage.session.v1 import session_pb2
 
+from services.common.addresses import Address
 from services.common.errors import MoorageError
+
+_RESOLVED = ("dns:", "ipv4:", "ipv6:", "unix:")
 
 
 def checked(check: Callable[[str], object]) -> Callable[[str], str]:
@@ -26,6 +29,12 @@ def checked(check: Callable[[str], object]) -> Callable[[str], str]:
         return value
 
     return callback
+
+
+def check_target(text: str) -> None:
+    """HOST:PORT, or what gRPC resolves itself, such as `dns:///session:7801` or `ipv4:A:1,B:2`; ValueError."""
+    if not text.startswith(_RESOLVED):
+        Address.parse(text)
 
 
 def labels_of(pairs: list[str] | None) -> dict[str, str]:

@@ -7,13 +7,13 @@ import json
 from collections.abc import AsyncIterator
 from functools import partial
 
-import grpc
 import pytest
 from moorage.workspace.v1 import workspace_pb2
 
+from services.cli.checkup import found
 from services.cli.commands import doctor
-from services.cli.state import Running
-from tests.cli.programs import Place
+from tests.cli.peers import WORKSPACE, serving
+from tests.cli.programs import Place, database_like
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -30,47 +30,74 @@ def test_the_service_that_was_named_is_looked_at(moored: Place, place: Place) ->
     [running] = moored.state_home.glob("moorage/*/up.json")
     address = json.loads(running.read_text())["session"]
     well = place.moorage("--address", address, "doctor")
-    assert (well.returncode, well.stdout.splitlines()[-1]) == (0, f"✓ session    serves on {address}")
+    assert well.returncode == 0
+    python, session, services = well.stdout.splitlines()
+    assert python.startswith("✓ python ")
+    assert session == f"✓ session    serves on {address}, to project default"
+    assert services.startswith("- services   not named: ")
+    assert "MOORAGE_OWNER_ADDRESS" in services
     away = place.moorage("--address", "127.0.0.1:1", "doctor", "--json")
     assert away.returncode == 1
-    check = json.loads(away.stdout.splitlines()[-1])
+    check = json.loads(away.stdout.splitlines()[1])
     assert (check["check"], check["ok"], check["state"]) == ("session", False, "unwell")
 
 
+def test_inside_a_deployment_its_variables_say_what_there_is(
+    moored: Place, place: Place, postgres_url: str, template_database: str
+) -> None:
+    [running] = moored.state_home.glob("moorage/*/up.json")
+    addresses = json.loads(running.read_text())
+    variables = {
+        f"MOORAGE_{name.upper()}_ADDRESS": addresses[name] for name in ("owner", "workspace", "session")
+    }
+    with database_like(postgres_url, template_database) as url:
+        variables["MOORAGE_DATABASE_URL"] = url
+        told = place.moorage("doctor", **variables)
+    lines = {line[2:12].strip(): line for line in told.stdout.splitlines()}
+    assert list(lines) == ["python", "postgres", "owner", "workspace", "session", "agents", "docker"]
+    assert told.returncode == 0
+    assert lines["postgres"].startswith("✓ ")
+    assert lines["postgres"].endswith(" answers, its schemas are up to date")
+    assert lines["owner"] == f"✓ owner      serves on {addresses['owner']}"
+    variables["MOORAGE_DATABASE_PASSWORD_FILE"] = str(place.work / "missing")
+    gone = place.moorage("doctor", **variables, MOORAGE_WORKSPACE_STATE_DIRECTORY=str(place.work))
+    assert gone.returncode == 1
+    _, disk, postgres, *_ = gone.stdout.splitlines()
+    assert disk.endswith(f" free in {place.work}")
+    assert postgres.startswith("✗ postgres ")
+    assert (
+        place.moorage("session", "list", MOORAGE_SESSION_ADDRESS=f"dns:///{addresses['session']}").returncode
+        == 0
+    )
+
+
+def test_a_database_without_its_migrations_is_no_check_mark(place: Place, postgres_url: str) -> None:
+    with database_like(postgres_url, "template1") as url:
+        told = place.moorage("doctor", "--json", MOORAGE_DATABASE_URL=url)
+    [postgres] = [
+        check for check in map(json.loads, told.stdout.splitlines()) if check["check"] == "postgres"
+    ]
+    assert (told.returncode, postgres["state"]) == (1, "unwell")
+    assert "lacks migrations (owner: 0001" in postgres["text"]
+
+
 @contextlib.asynccontextmanager
-async def instance_with(*providers: workspace_pb2.Provider) -> AsyncIterator[Running]:
-    """An instance as this machine's installation may not be: older, or without its helper."""
-
-    async def list_providers(_: object, __: object) -> workspace_pb2.ListProvidersResponse:
-        return workspace_pb2.ListProvidersResponse(providers=providers)
-
-    method = grpc.unary_unary_rpc_method_handler(
-        list_providers,
-        request_deserializer=workspace_pb2.ListProvidersRequest.FromString,
-        response_serializer=workspace_pb2.ListProvidersResponse.SerializeToString,
-    )
-    service = "moorage.workspace.v1.WorkspaceService"
-    server = grpc.aio.server()
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(service, {"ListProviders": method}),)
-    )
-    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    await server.start()
-    try:
-        yield Running(1, "", "", "", "", "", workspace=address, runner="")
-    finally:
-        await server.stop(0)
+async def instance_with(*providers: workspace_pb2.Provider) -> AsyncIterator[str]:
+    """An instance as this machine's installation may not be: older, or without its helper; its address."""
+    listed = workspace_pb2.ListProvidersResponse(providers=providers)
+    async with serving(WORKSPACE, {"ListProviders": lambda _: listed}) as peer:
+        yield peer.address
 
 
 async def test_an_instance_that_knows_no_containers_is_told_of() -> None:
-    async with instance_with() as running:
-        state, told = await doctor._found(partial(doctor._docker, running))
+    async with instance_with() as address:
+        state, told = await found(partial(doctor._docker, address))
     assert (state, "has no such provider" in told) == ("absent", True)
 
 
 async def test_containers_that_are_wanted_and_cannot_be_made_are_no_check_mark() -> None:
     cause = "the helper for containers was not built for x86_64: make helper"
     docker = workspace_pb2.Provider(name="docker", images=["one", "two"], unavailable_cause=cause)
-    async with instance_with(docker) as running:
-        found = await doctor._found(partial(doctor._docker, running))
-    assert found == ("unwell", f"no containers of one, two can be made: {cause}")
+    async with instance_with(docker) as address:
+        seen = await found(partial(doctor._docker, address))
+    assert seen == ("unwell", f"no containers of one, two can be made: {cause}")

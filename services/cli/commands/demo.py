@@ -15,11 +15,10 @@ from services.cli.app import Context, JsonOption, run
 from services.cli.connection import connect
 from services.cli.demo import Demo
 from services.cli.exits import Exit
-from services.cli.options import checked
+from services.cli.options import check_target, checked
 from services.cli.output import Output
 from services.cli.postgres.embedded import EmbeddedPostgres
 from services.cli.stack import PORTS, StackOptions, run_stack
-from services.common.addresses import Address
 
 
 def demo(
@@ -28,7 +27,7 @@ def demo(
         str,
         typer.Option(
             metavar="HOST:PORT",
-            callback=checked(Address.parse),
+            callback=checked(check_target),
             help="The session service of a deployment to run it on, instead of services of its own.",
         ),
     ] = "",
