@@ -43,6 +43,11 @@ class Context:
         return not self._known
 
     @property
+    def elsewhere(self) -> str:
+        """The address that is called, unless it is that of the `up` around this directory."""
+        return self.target if self.address or self.is_guess else ""
+
+    @property
     def _known(self) -> str:
         if self.address:
             return self.address
@@ -79,10 +84,11 @@ def call(
     async def connected() -> Exit:
         if context.is_guess:
             _tell_guess(context, named=named)
-        async with connect(context.target, context.project) as connection:
+        namer = "--address or MOORAGE_ADDRESS" if context.address else ""
+        async with connect(context.target, context.project, namer) as connection:
             return await command(connection)
 
-    run(context.output, connected)
+    run(context.output, connected, context.elsewhere)
 
 
 def _tell_guess(context: Context, *, named: bool) -> None:
@@ -94,8 +100,11 @@ def _tell_guess(context: Context, *, named: bool) -> None:
     context.output.hint(f"no `moorage up` runs here; using {DEFAULT_ADDRESS}")
 
 
-def run(output: Output, command: Callable[[], Awaitable[Exit]]) -> NoReturn:
-    """Run a command, and exit with its code; what can go wrong becomes one line and a code."""
+def run(output: Output, command: Callable[[], Awaitable[Exit]], elsewhere: str = "") -> NoReturn:
+    """Run a command, and exit with its code; what can go wrong becomes one line and a code.
+
+    `elsewhere`: see Refusal.
+    """
     try:
         code = int(asyncio.run(interruptible(command)))
     except Interrupted as interrupted:
@@ -104,7 +113,7 @@ def run(output: Output, command: Callable[[], Awaitable[Exit]]) -> NoReturn:
         output.error(str(failure), failure.hint)
         code = failure.exit
     except grpc.aio.AioRpcError as error:
-        refusal = Refusal(error)
+        refusal = Refusal(error, elsewhere)
         # A command adds as notes what it has to say about an error.
         hints = (refusal.hint, *getattr(error, "__notes__", ()))
         output.error(refusal.line(), "\n".join(filter(None, hints)), refusal.document())

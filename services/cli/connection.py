@@ -29,11 +29,11 @@ class NotReachable(CommandFailed):
 
     exit = Exit.CUT
 
-    def __init__(self, target: str) -> None:
-        super().__init__(
-            f"no session service answers at {target}",
-            hint="`moorage up` starts one for the current directory; --address names another one",
-        )
+    def __init__(self, target: str, named: str = "") -> None:
+        hint = "`moorage up` starts one for the current directory; --address names another one"
+        if named:
+            hint = f"the address comes from {named}: does a session service run there, and can it be reached from here?"
+        super().__init__(f"no session service answers at {target}", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +46,25 @@ class Connection:
 
 
 @asynccontextmanager
-async def connect(target: str, project: str) -> AsyncIterator[Connection]:
-    """A connection for the block. Raises NotReachable at once when nothing listens there."""
+async def connect(target: str, project: str, named: str = "") -> AsyncIterator[Connection]:
+    """A connection for the block. Raises NotReachable at once when nothing listens there.
+
+    `named` says by what the address was named, if somebody did.
+    """
     channel = open_channel(target)
     try:
-        await _reach(channel, target)
+        await _reach(channel, target, named)
         yield Connection(SessionServiceStub(channel), ((PROJECT_KEY, project),), target)
     finally:
         await channel.close()
 
 
-async def _reach(channel: grpc.aio.Channel, target: str) -> None:
+async def _reach(channel: grpc.aio.Channel, target: str, named: str) -> None:
     try:
         async with asyncio.timeout(_PATIENCE):
             while (state := channel.get_state(try_to_connect=True)) is not _READY:
                 if state in _FAILED:
-                    raise NotReachable(target)
+                    raise NotReachable(target, named)
                 await channel.wait_for_state_change(state)
     except TimeoutError:
-        raise NotReachable(target) from None
+        raise NotReachable(target, named) from None

@@ -13,13 +13,14 @@ import typer
 from google.protobuf.duration_pb2 import Duration
 from moorage.common.v1 import provision_pb2
 
-from services.cli.quantities import bytes_of, duration_of
+from services.cli.quantities import bytes_of, duration_of, told_bytes
 
 DOCKER: Final = "docker"
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _OF_CONTAINERS: Final = ("image", "network", "cpus", "memory", "pids")
 # What the session itself tells too little of, or nothing.
-_LABELLED: Final = ("cpus", "memory", "pids", "git", "archive", "setup")
+_LABELLED: Final = ("cpus", "memory", "pids", "git", "archive", "setup", "empty")
+_SOURCES: Final = ("git", "archive", "empty")
 _LONGEST_LABEL: Final = 255
 _URLS: Final = ("https://", "http://", "file://")
 _MOST_BYTES: Final = 768 * 1024
@@ -46,6 +47,12 @@ CpusOption = Annotated[
 MemoryOption = Annotated[str, typer.Option(metavar="SIZE", help="With --docker: memory, e.g. 256m or 1g.")]
 PidsOption = Annotated[
     int | None, typer.Option(metavar="NUMBER", min=1, help="With --docker: processes at the same time.")
+]
+EmptyOption = Annotated[
+    bool,
+    typer.Option(
+        "--empty", help="For a new session: a workspace with nothing in it, instead of this directory."
+    ),
 ]
 GitOption = Annotated[
     str,
@@ -85,6 +92,7 @@ class Making:
     setup: str = ""
     ttl: str = ""
     idle_ttl: str = ""
+    empty: bool = False
 
     def __bool__(self) -> bool:
         """Whether a workspace is to be made."""
@@ -97,8 +105,8 @@ class Making:
 
     @property
     def has_source(self) -> bool:
-        """Whether it is to have something in it."""
-        return bool(self.git or self.archive)
+        """Whether it was said what is in it: something, or nothing."""
+        return bool(self.git or self.archive or self.empty)
 
     @property
     def first_flag(self) -> str:
@@ -109,7 +117,7 @@ class Making:
     def labels(self) -> dict[str, str]:
         """What a session that was made so does not tell otherwise."""
         given = ((name, getattr(self, name)) for name in _LABELLED)
-        return {f"moorage.{name}": str(value)[:_LONGEST_LABEL] for name, value in given if value}
+        return {f"moorage.{name}": _label(value) for name, value in given if value}
 
     def spec(self, directory: Path | None = None) -> provision_pb2.ProvisionSpec:
         """The workspace; without another source a container has `directory` in it, as it is and where it is."""
@@ -131,8 +139,9 @@ class Making:
         """Refuse what does not go together."""
         if self.docker and self.provider not in ("", DOCKER):
             raise typer.BadParameter("they exclude each other", param_hint="--docker and --provision")
-        if self.git and self.archive:
-            raise typer.BadParameter("they exclude each other", param_hint="--git and --archive")
+        sources = [f"--{name}" for name in _SOURCES if getattr(self, name)]
+        if len(sources) > 1:
+            raise typer.BadParameter("they exclude each other", param_hint=" and ".join(sources))
         for name in _OF_CONTAINERS:
             if getattr(self, name) and not self.in_container:
                 raise typer.BadParameter("goes with --docker", param_hint=f"--{name}")
@@ -147,9 +156,13 @@ class Making:
             return provision_pb2.WorkspaceSource(git=_git(self.git))
         if self.archive:
             return provision_pb2.WorkspaceSource(archive=_archive(self.archive))
-        if directory is not None:
+        if directory is not None and not self.empty:
             return provision_pb2.WorkspaceSource(path=provision_pb2.PathSource(directory=str(directory)))
         return None
+
+
+def _label(value: object) -> str:
+    return "yes" if value is True else str(value)[:_LONGEST_LABEL]
 
 
 def network_name(network: provision_pb2.NetworkPolicy.ValueType) -> str:
@@ -178,7 +191,7 @@ def _archive(text: str) -> provision_pb2.ArchiveSource:
         raise typer.BadParameter(f"{text}: {error.strerror}", param_hint="--archive") from error
     if len(data) > _MOST_BYTES:
         raise typer.BadParameter(
-            f"{text} has {len(data)} bytes; at most {_MOST_BYTES} can be sent, larger ones by their URL",
+            f"{text} has {len(data)} bytes; at most {told_bytes(_MOST_BYTES)} can be sent, larger ones by their URL",
             param_hint="--archive",
         )
     return provision_pb2.ArchiveSource(data=data)

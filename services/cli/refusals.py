@@ -20,6 +20,20 @@ _HINTS = {
     "PROVIDER_UNAVAILABLE": "`moorage workspace providers` tells what there is; "
     "`moorage up --docker-image IMAGE` offers containers",
 }
+_OWN = "`moorage run --docker --empty` or `moorage session create --docker` gives it a directory of its own"
+# Of services that no `moorage up` around this directory has started: what they offer is for others to say.
+_ELSEWHERE = {
+    "PATH_OUTSIDE_ROOT": f"the services at {{address}} see no other directories; {_OWN}",
+    "PROVIDER_UNAVAILABLE": "`moorage workspace providers` tells what the services at {address} make",
+    "BINDING_REQUIRED": "the services at {address} have no directory for it: `--docker` has a container made, "
+    "`--directory` names a directory where they run",
+}
+_FIELDS_ELSEWHERE = {
+    "binding.local.directory": "`--docker` asks the services at {address} for a container instead; "
+    "with `--empty`, `--git` or `--archive` it has nothing of this machine",
+    "provision.source.path.directory": "a container has this directory where its service sees it, and the "
+    f"one at {{address}} may be another machine; {_OWN}, --git and --archive put something in it",
+}
 _ANSWER = "`moorage session get {session_id}` shows the question it waits with, `moorage answer` answers it; "
 _EXITS = {grpc.StatusCode.INVALID_ARGUMENT: Exit.USAGE, grpc.StatusCode.UNAVAILABLE: Exit.CUT}
 
@@ -30,8 +44,9 @@ _PEER = re.compile(r"ipv[46]:(\S+:\d+): .*[Cc]onnect")
 class Refusal:
     """What a call failed with. Without a reason it is not the service's own answer."""
 
-    def __init__(self, error: grpc.aio.AioRpcError) -> None:
-        """Read the details."""
+    def __init__(self, error: grpc.aio.AioRpcError, elsewhere: str = "") -> None:
+        """Read the details. `elsewhere` is the address of services that no `up` around here has started."""
+        self._elsewhere = elsewhere
         told = from_rpc_error(error)
         answered = any(key == DETAILS_KEY for key, _ in error.trailing_metadata() or ())
         self.code = error.code()
@@ -49,8 +64,13 @@ class Refusal:
     def hint(self) -> str:
         """What to do next, if that is known."""
         asks = self.reason == "TURN_IN_PROGRESS" and self.metadata.get("state") == "AWAITING_INPUT"
-        hint = _HINTS.get(self.reason, "")
-        return (f"{_ANSWER}{hint}" if asks else hint).format_map(_Blank(self.metadata))
+        hint = (self._elsewhere and self._hint_elsewhere()) or _HINTS.get(self.reason, "")
+        known = _Blank({**self.metadata, "address": self._elsewhere})
+        return (f"{_ANSWER}{hint}" if asks else hint).format_map(known)
+
+    def _hint_elsewhere(self) -> str:
+        of_fields = (_FIELDS_ELSEWHERE.get(violation.field, "") for violation in self.violations)
+        return _ELSEWHERE.get(self.reason) or next(filter(None, of_fields), "")
 
     def line(self) -> str:
         """The message with what it does not say itself: further fields, code, reason."""

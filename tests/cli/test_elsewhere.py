@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from services.cli.connection import NotReachable, connect
 from tests.cli.programs import Place, error_of
 
 pytestmark = pytest.mark.timeout(120)
@@ -21,6 +22,13 @@ def test_the_address_that_is_guessed_is_told_once(place: Place) -> None:
     assert json.loads(first) == {"hint": "no `moorage up` runs here; using 127.0.0.1:7801"}
     named = place.moorage("session", "list", MOORAGE_ADDRESS=NOBODY)
     assert "no `moorage up` runs here" not in named.stderr
+
+
+async def test_who_found_nobody_at_the_usual_address_is_told_how_to_start_somebody() -> None:
+    with pytest.raises(NotReachable) as nobody:
+        async with connect(NOBODY, "default"):
+            pass
+    assert nobody.value.hint.startswith("`moorage up` starts one")
 
 
 @pytest.mark.parametrize("command", [["session", "close", "--all"], ["session", "takeover", "some"]])

@@ -60,6 +60,9 @@ def test_what_is_in_it(tmp_path: Path) -> None:
     file = tmp_path / "a.tar"
     file.write_bytes(b"files")
     assert Making(docker=True, archive=str(file)).spec(tmp_path).source.archive.data == b"files"
+    assert not Making(docker=True, empty=True).spec(tmp_path).HasField("source")
+    assert Making(empty=True)
+    assert Making(empty=True).labels() == {"moorage.empty": "yes"}
 
 
 @pytest.mark.parametrize(
@@ -72,6 +75,7 @@ def test_what_is_in_it(tmp_path: Path) -> None:
         ({"pids": 3, "provider": "local"}, "--pids"),
         ({"docker": True, "provider": "local"}, "--docker and --provision"),
         ({"git": "https://a/b", "archive": "https://a/b"}, "--git and --archive"),
+        ({"git": "https://a/b", "empty": True}, "--git and --empty"),
         ({"archive": "missing.tar"}, "--archive"),
         ({"setup": "'"}, "--setup"),
         ({"docker": True, "memory": "much"}, "--memory"),
@@ -88,7 +92,7 @@ def test_what_does_not_go_together_is_refused_by_its_option(asked: dict[str, Any
 def test_a_large_archive_is_to_be_named_by_its_url(tmp_path: Path) -> None:
     file = tmp_path / "large.tar"
     file.write_bytes(bytes(768 * 1024 + 1))
-    with pytest.raises(typer.BadParameter, match="larger ones by their URL"):
+    with pytest.raises(typer.BadParameter, match="at most 768 KiB can be sent, larger ones by their URL"):
         Making(archive=str(file)).spec()
 
 
@@ -114,6 +118,7 @@ def session(**fields: Any) -> session_pb2.Session:
         (Making(docker=True, network=Network.bridge), "--network: session s was made with none"),
         (Making(git="https://a/b"), "--git: session s was made with none"),
         (Making(docker=True, memory="1g"), "--memory: session s was made with none"),
+        (Making(docker=True, empty=True), "--empty: session s was made with none"),
     ],
 )
 def test_a_session_keeps_what_it_was_made_with(making: Making, message: str) -> None:

@@ -6,11 +6,13 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 from grpc.aio import AioRpcError, Metadata
+from moorage.common.v1.errors_pb2 import ErrorReason
 
 from services.cli.exits import Exit
 from services.cli.refusals import Refusal
 from services.common.errors import FieldViolation, InvalidArgument, MoorageError, NotFound, ShuttingDown
 from services.common.status import DETAILS_KEY, code_of, to_rpc_status
+from services.workspace.workspaces import ProviderUnavailable
 
 
 def received(error: MoorageError) -> AioRpcError:
@@ -54,6 +56,39 @@ def test_a_document_says_everything() -> None:
 )
 def test_the_code_becomes_an_exit_code(error: MoorageError, code: Exit) -> None:
     assert Refusal(received(error)).exit == code
+
+
+OUTSIDE = InvalidArgument.of(
+    "binding.local.directory", "/a lies outside /b", reason=ErrorReason.ERROR_REASON_PATH_OUTSIDE_ROOT
+)
+NO_SOURCE = InvalidArgument.of("provision.source.path.directory", "no directory can be a source")
+SWITCHED_OFF = InvalidArgument.of(
+    "binding.local.directory", "provider local is switched off on this instance"
+)
+NOTHING = InvalidArgument.of("source", "nothing", reason=ErrorReason.ERROR_REASON_BINDING_REQUIRED)
+
+
+@pytest.mark.parametrize(
+    ("error", "near", "far"),
+    [
+        (OUTSIDE, "`moorage up`", "`moorage run --docker --empty`"),
+        (NO_SOURCE, "", "`moorage run --docker --empty` or `moorage session create --docker`"),
+        (SWITCHED_OFF, "", "`--docker`"),
+        (NOTHING, "", "`--docker`"),
+        (
+            ProviderUnavailable(provider="docker", cause="x"),
+            "`moorage up --docker-image",
+            "workspace providers",
+        ),
+    ],
+)
+def test_services_elsewhere_get_hints_of_their_own(error: MoorageError, near: str, far: str) -> None:
+    here, elsewhere = Refusal(received(error)), Refusal(received(error), "host:7801")
+    assert near in here.hint
+    assert bool(here.hint) is bool(near)
+    assert far in elsewhere.hint
+    assert "host:7801" in elsewhere.hint
+    assert "moorage up" not in elsewhere.hint
 
 
 def test_what_the_service_did_not_say_has_no_reason() -> None:

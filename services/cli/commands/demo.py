@@ -75,11 +75,11 @@ def demo(
 
 def _on_a_deployment(options: Context, target: str, provider: str) -> NoReturn:
     async def work() -> Exit:
-        async with connect(target, options.project) as connection:
+        async with connect(target, options.project, "--on") as connection:
             await Demo(connection, _teller(options.output), options.output.hint, provider, remote=True).run()
         return Exit.COMPLETED
 
-    run(options.output, work)
+    run(options.output, work, target)
 
 
 async def _demonstrate(root: Path, state: Path, output: Output) -> None:

@@ -28,6 +28,7 @@ from services.cli.making import (
     ArchiveOption,
     CpusOption,
     DockerOption,
+    EmptyOption,
     GitOption,
     ImageOption,
     Making,
@@ -87,6 +88,7 @@ def run(
     cpus: CpusOption = None,
     memory: MemoryOption = "",
     pids: PidsOption = None,
+    empty: EmptyOption = False,
     git: GitOption = "",
     archive: ArchiveOption = "",
     setup: SetupOption = "",
@@ -98,11 +100,11 @@ def run(
     """Run one turn and stream it; the exit code says how it ended.
 
     A new session works in this directory; with --docker in a container that has this directory in
-    it, and nothing else of this machine; with --git or --archive in a new workspace.
+    it, and nothing else of this machine; with --empty, --git or --archive in a new workspace.
     """
     options: Context = context.obj
     words = _words(options.output, prompt, prompt_file)
-    making = Making("", docker, image, network, cpus, memory, pids, git, archive, setup)
+    making = Making("", docker, image, network, cpus, memory, pids, git, archive, setup, empty=empty)
     making.check()
     if new and session:
         raise typer.BadParameter("they exclude each other", param_hint="--new and --session")
