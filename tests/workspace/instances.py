@@ -77,9 +77,10 @@ class Machine:
         return WorkspaceSettings(**{**values, **changes})
 
     def supplied(self, name: str = "code") -> Path:
-        """A directory to bring along."""
+        """A directory to bring along, for everybody to write in: in a container nobody is root."""
         path = self.root / name
         path.mkdir(exist_ok=True)
+        path.chmod(0o777)
         return path
 
 

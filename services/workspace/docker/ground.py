@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from moorage.common.v1.errors_pb2 import ErrorReason
+
 from services.common.errors import InvalidArgument
+from services.workspace.docker import writable
 from services.workspace.docker.containers import HOME, User
 from services.workspace.docker.exec.helper import HELPER_PATH
 from services.workspace.docker.exec.mount import Mount, Seen
@@ -83,6 +86,8 @@ class Ground:
             raise InvalidArgument.of(field, f"{directory} contains {within}")
         if cause := _own_of_containers(resolved):
             raise InvalidArgument.of(field, cause)
+        if cause := self._closed(resolved):
+            raise InvalidArgument.of(field, cause, reason=ErrorReason.ERROR_REASON_DIRECTORY_NOT_WRITABLE)
         return resolved
 
     def pin(self, workspace: Workspace, held: contextlib.ExitStack) -> int:
@@ -120,6 +125,15 @@ class Ground:
         if os.geteuid() != 0 or status.st_uid == 0:
             return self.user
         return User(status.st_uid, status.st_gid or self.user.gid)
+
+    def _closed(self, directory: str) -> str:
+        """Why nothing could be made in a directory by those who would work there; empty when it can."""
+        if os.geteuid() != 0:
+            # What the instance itself may do there was for its operator to choose.
+            return ""
+        with contextlib.suppress(OSError), directories.opened(directory) as descriptor:
+            return writable.why_not(descriptor, self.user_of(descriptor), directory)
+        return ""
 
     def owner(self, user: User) -> tuple[int, int] | None:
         """Whom to give what is made for that user; None when it is this instance's anyway."""

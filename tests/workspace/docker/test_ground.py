@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from services.workspace.docker.containers import User
 from services.workspace.docker.ground import Ground
+from services.workspace.docker.writable import allows
 
 
 @pytest.mark.parametrize(
@@ -20,3 +23,24 @@ from services.workspace.docker.ground import Ground
 def test_no_directory_is_mounted_in_what_a_container_has_of_its_own(state: str, barred: bool) -> None:
     """Its agent could put links on the way to it, and the engine follows them at the next start."""
     assert bool(Ground("bridge", state, User(1, 1)).barred) is barred
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "taken"),
+    [
+        ((0, 0), 0o755, False),
+        ((0, 0), 0o757, True),
+        ((0, 10001), 0o775, True),
+        # The others do not matter to a member of the group.
+        ((0, 10001), 0o757, False),
+        ((0, 0), 0o756, False),
+        ((10001, 10001), 0o755, True),
+        # It is its owner's to change.
+        ((12345, 12345), 0o555, True),
+    ],
+)
+def test_roots_directory_is_closed_to_all_whom_its_mode_does_not_let_in(
+    owner: tuple[int, int], mode: int, taken: bool
+) -> None:
+    status = os.stat_result((mode, 1, 1, 1, *owner, 0, 0, 0, 0))
+    assert allows(status, User(10001, 10001)) is taken

@@ -311,10 +311,12 @@ async def _stopped(yard: Yard) -> bool:
 
 async def test_a_directory_above_which_the_image_is_closed_is_none_to_work_in(yard: Yard) -> None:
     with tempfile.TemporaryDirectory(dir="/root") as root:
-        Path(root, "mine").mkdir()
+        mine = Path(root, "mine")
+        mine.mkdir()
+        mine.chmod(0o777)
         changes = {"root": Path(root), "default_directory": None, "docker_images": ("moorage-test:demo",)}
         async with yard.running(**changes) as (client, _):
-            workspace = await make(client, source=_path(f"{root}/mine"))
+            workspace = await make(client, source=_path(str(mine)))
             assert workspace.state == FAILED
             assert "the image closes what is above it" in workspace.state_reason
             await client.delete()

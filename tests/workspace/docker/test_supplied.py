@@ -50,6 +50,20 @@ async def test_what_is_written_belongs_to_who_works_there(
     assert (supplied.stat().st_uid, supplied.stat().st_gid) == owner
 
 
+async def test_a_directory_in_which_only_root_may_write_is_no_source(client: Client, yard: Yard) -> None:
+    """An agent could do nothing there, and its turns would complete all the same."""
+    supplied = yard.machine.supplied()
+    supplied.chmod(0o755)
+    with pytest.raises(InvalidArgument) as refused:
+        await make(client, source=source(supplied))
+    assert refused.value.reason_name == "DIRECTORY_NOT_WRITABLE"
+    assert f"user 10001, who may not write there; `chown 10001:10001 {supplied}` lets them" in str(
+        refused.value
+    )
+    os.chown(supplied, 10001, 10001)
+    assert (await make(client, source=source(supplied))).state == READY
+
+
 @dataclass(frozen=True, slots=True)
 class Trap:
     """A directory whose owner replaces it by a link to what another session has; both lie below the root."""

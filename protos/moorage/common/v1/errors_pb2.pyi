@@ -143,6 +143,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: the path is not a directory."""
     ERROR_REASON_FILE_ACCESS_FAILED: _ErrorReason.ValueType  # 95
     """FAILED_PRECONDITION: the operating system refused the access; metadata has path and cause."""
+    ERROR_REASON_DIRECTORY_NOT_WRITABLE: _ErrorReason.ValueType  # 97
+    """INVALID_ARGUMENT: the directory that was named as a source is closed to those who would work in it."""
     ERROR_REASON_STANDING_ANSWER_NOT_FOUND: _ErrorReason.ValueType  # 96
     """NOT_FOUND: the session has no such standing answer."""
     ERROR_REASON_NO_RUNNER: _ErrorReason.ValueType  # 100
@@ -278,6 +280,8 @@ ERROR_REASON_NOT_A_DIRECTORY: ErrorReason.ValueType  # 94
 """FAILED_PRECONDITION: the path is not a directory."""
 ERROR_REASON_FILE_ACCESS_FAILED: ErrorReason.ValueType  # 95
 """FAILED_PRECONDITION: the operating system refused the access; metadata has path and cause."""
+ERROR_REASON_DIRECTORY_NOT_WRITABLE: ErrorReason.ValueType  # 97
+"""INVALID_ARGUMENT: the directory that was named as a source is closed to those who would work in it."""
 ERROR_REASON_STANDING_ANSWER_NOT_FOUND: ErrorReason.ValueType  # 96
 """NOT_FOUND: the session has no such standing answer."""
 ERROR_REASON_NO_RUNNER: ErrorReason.ValueType  # 100

@@ -273,7 +273,9 @@ class PathSource(_message.Message):
 
     DIRECTORY_FIELD_NUMBER: _builtins.int
     directory: _builtins.str
-    """Absolute path, inside the instance's root."""
+    """Absolute path, inside the instance's root. Those who work in it are its owner, or, where that is
+    root, a user of the instance's choice, who must be allowed to write there (DIRECTORY_NOT_WRITABLE).
+    """
     def __init__(
         self,
         *,

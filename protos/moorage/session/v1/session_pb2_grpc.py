@@ -171,7 +171,7 @@ class SessionServiceServicer:
         PROVISIONING; the first turn waits for it. With `wait_ready` the call does.
         ALREADY_EXISTS / SESSION_ALREADY_EXISTS, also for the id of a deleted session; NOT_FOUND /
         SESSION_NOT_FOUND for a request_id that made a session which was deleted since;
-        INVALID_ARGUMENT / PROFILE_UNKNOWN, BINDING_REQUIRED, PATH_OUTSIDE_ROOT;
+        INVALID_ARGUMENT / PROFILE_UNKNOWN, BINDING_REQUIRED, PATH_OUTSIDE_ROOT, DIRECTORY_NOT_WRITABLE;
         FAILED_PRECONDITION / BINDING_UNRESOLVED, PROVIDER_UNAVAILABLE, NETWORK_REQUIRED with profile and network; RESOURCE_EXHAUSTED /
         QUOTA_EXCEEDED. Whatever fails before the session is stored leaves no workspace behind.
         """

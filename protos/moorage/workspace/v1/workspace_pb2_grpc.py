@@ -130,7 +130,7 @@ class WorkspaceServiceServicer:
         to READY or FAILED. Idempotent by workspace_id with the same content.
         ALREADY_EXISTS / WORKSPACE_ALREADY_EXISTS with other content.
         FAILED_PRECONDITION / PROVIDER_UNAVAILABLE, BINDING_UNRESOLVED.
-        INVALID_ARGUMENT / PATH_OUTSIDE_ROOT, BINDING_REQUIRED.
+        INVALID_ARGUMENT / PATH_OUTSIDE_ROOT, BINDING_REQUIRED, DIRECTORY_NOT_WRITABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

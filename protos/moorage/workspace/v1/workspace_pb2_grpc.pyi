@@ -51,7 +51,7 @@ class WorkspaceServiceStub:
     to READY or FAILED. Idempotent by workspace_id with the same content.
     ALREADY_EXISTS / WORKSPACE_ALREADY_EXISTS with other content.
     FAILED_PRECONDITION / PROVIDER_UNAVAILABLE, BINDING_UNRESOLVED.
-    INVALID_ARGUMENT / PATH_OUTSIDE_ROOT, BINDING_REQUIRED.
+    INVALID_ARGUMENT / PATH_OUTSIDE_ROOT, BINDING_REQUIRED, DIRECTORY_NOT_WRITABLE.
     """
     GetWorkspace: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.GetWorkspaceRequest, _workspace_pb2.GetWorkspaceResponse]
     """A workspace as it stands; with `wait` it returns when the state is settled."""
@@ -132,7 +132,7 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     to READY or FAILED. Idempotent by workspace_id with the same content.
     ALREADY_EXISTS / WORKSPACE_ALREADY_EXISTS with other content.
     FAILED_PRECONDITION / PROVIDER_UNAVAILABLE, BINDING_UNRESOLVED.
-    INVALID_ARGUMENT / PATH_OUTSIDE_ROOT, BINDING_REQUIRED.
+    INVALID_ARGUMENT / PATH_OUTSIDE_ROOT, BINDING_REQUIRED, DIRECTORY_NOT_WRITABLE.
     """
     GetWorkspace: _aio.UnaryUnaryMultiCallable[_workspace_pb2.GetWorkspaceRequest, _workspace_pb2.GetWorkspaceResponse]  # type: ignore[assignment]
     """A workspace as it stands; with `wait` it returns when the state is settled."""
@@ -216,7 +216,7 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         to READY or FAILED. Idempotent by workspace_id with the same content.
         ALREADY_EXISTS / WORKSPACE_ALREADY_EXISTS with other content.
         FAILED_PRECONDITION / PROVIDER_UNAVAILABLE, BINDING_UNRESOLVED.
-        INVALID_ARGUMENT / PATH_OUTSIDE_ROOT, BINDING_REQUIRED.
+        INVALID_ARGUMENT / PATH_OUTSIDE_ROOT, BINDING_REQUIRED, DIRECTORY_NOT_WRITABLE.
         """
 
     @_abc_1.abstractmethod
