@@ -31,12 +31,16 @@ from services.cli.commands import (
 from services.cli.exits import Exit
 from services.cli.options import check_target, checked
 from services.cli.output import Output
+from services.cli.program import Program
 from services.common.validation import DEFAULT_PROJECT, check_project
 
 _JSON: Final = "--json"
 
 app = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_enable=False, help="A control plane for coding-agent sessions."
+    cls=Program,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="A control plane for coding-agent sessions.",
 )
 
 

@@ -13,7 +13,8 @@ import typer
 from google.protobuf.duration_pb2 import Duration
 from moorage.common.v1 import provision_pb2
 
-from services.cli.quantities import bytes_of, duration_of, told_bytes
+from services.cli.quantities import bytes_of, duration_of
+from services.common.quantities import told_bytes
 
 DOCKER: Final = "docker"
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

@@ -26,14 +26,6 @@ def duration_of(flag: str, text: str) -> Duration:
     return duration
 
 
-def told_bytes(size: int) -> str:
-    """The other way round, for people: `256 MiB`."""
-    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if size >= unit:
-            return f"{size / unit:g} {name}"
-    return f"{size} B"
-
-
 def told_duration(duration: Duration) -> str:
     """The other way round, for people: `2h`, `90s`."""
     seconds = duration.ToNanoseconds() / 1e9

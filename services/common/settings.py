@@ -32,6 +32,7 @@ from pydantic_settings import (
 )
 
 from services.common.addresses import Address
+from services.common.validation import in_own_words
 
 SHARED_PREFIX: Final = "MOORAGE_"
 _USAGE: Final = 2
@@ -218,7 +219,7 @@ def _guard_listener(name: str, address: Address, advertised: Address | None, *, 
 
 
 def _describe(cls: type[CommonSettings], problem: dict[str, Any]) -> str:
-    message = str(problem["msg"]).removeprefix("Value error, ")
+    message = in_own_words(str(problem["msg"]))
     if not problem["loc"]:
         return message
     field = str(problem["loc"][0])

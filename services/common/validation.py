@@ -83,3 +83,8 @@ def check_range(field: str, value: float, minimum: float, maximum: float) -> Non
     """A number or a duration in seconds, ends included."""
     if not minimum <= value <= maximum:
         raise InvalidArgument.of(field, f"must be from {minimum:g} to {maximum:g}")
+
+
+def in_own_words(message: str) -> str:
+    """What a validator said, without what pydantic puts before it."""
+    return message.removeprefix("Value error, ").removeprefix("Assertion failed, ")

@@ -11,6 +11,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from services.common.validation import in_own_words
+
 BUILT_IN: Final = Path(__file__).with_name("profiles")
 DEMO_AGENT: Final = Path(__file__).with_name("agents") / "demo"
 # What a process needs to find programs, its user's settings and a place for files, and no more.
@@ -87,7 +89,7 @@ def load_profile(file: Path) -> Profile:
         profile = Profile.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
     except ValidationError as error:
         first = error.errors()[0]
-        raise ProfileError(file, ".".join(map(str, first["loc"])), first["msg"]) from error
+        raise ProfileError(file, ".".join(map(str, first["loc"])), in_own_words(first["msg"])) from error
     except (OSError, ValueError) as error:
         raise ProfileError(file, "", str(error)) from error
     if profile.name != file.stem:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any, Self
 
 from services.common.errors import InvalidArgument
+from services.common.quantities import told_bytes
 from services.workspace.sources.wanted import Setup, Source, setup_json, setup_of, source_json, source_of
 
 
@@ -31,9 +33,9 @@ class Limits:
     def within(self, most: Limits, least: Limits) -> Limits:
         """These, with `most` for what is absent; InvalidArgument for one that is out of bounds."""
         return Limits(
-            _within("cpus", self.cpus, most.cpus, least.cpus),
-            _within("memory_bytes", self.memory_bytes, most.memory_bytes, least.memory_bytes),
-            _within("pids", self.pids, most.pids, least.pids),
+            _within("cpus", self.cpus, most.cpus, least.cpus, "{:g}".format),
+            _within("memory_bytes", self.memory_bytes, most.memory_bytes, least.memory_bytes, told_bytes),
+            _within("pids", self.pids, most.pids, least.pids, str),
         )
 
 
@@ -75,11 +77,12 @@ class Spec:
         )
 
 
-def _within(name: str, value: float | None, most: Any, least: Any) -> Any:
+def _within(name: str, value: Any, most: Any, least: Any, told: Callable[[Any], str]) -> Any:
     if value is None:
         return most
     if not least <= value <= most:
-        raise InvalidArgument.of(f"provision.limits.{name}", f"must be from {least} to {most}")
+        bounds = f"must be from {told(least)} to {told(most)}, not {told(value)}"
+        raise InvalidArgument.of(f"provision.limits.{name}", bounds)
     return value
 
 

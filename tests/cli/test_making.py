@@ -12,8 +12,9 @@ from moorage.common.v1 import binding_pb2, provision_pb2
 from moorage.session.v1 import session_pb2
 
 from services.cli.making import Making, Network
-from services.cli.quantities import bytes_of, duration_of, told_bytes, told_duration
+from services.cli.quantities import bytes_of, duration_of, told_duration
 from services.cli.wishes import OtherSession, Wishes
+from services.common.quantities import told_bytes
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -98,7 +99,11 @@ def test_a_large_archive_is_to_be_named_by_its_url(tmp_path: Path) -> None:
 
 def test_quantities() -> None:
     assert [bytes_of("", text) for text in ("7", "1k", "1.5M", "2g")] == [7, 1024, 1572864, 2**31]
-    assert [told_bytes(size) for size in (7, 2**20, 2**29)] == ["7 B", "1 MiB", "512 MiB"]
+    sizes = (0, 7, 2**20, 2**29, 2**30 + 2**29, 2**30 + 1, -1)
+    assert [told_bytes(size) for size in sizes] == [
+        *("0 B", "7 B", "1 MiB", "512 MiB"),
+        *("1536 MiB", "1073741825 B", "-1 B"),
+    ]
     durations = [duration_of("", text) for text in ("90s", "1.5m", "2h", "7d", "1.5s")]
     assert [told_duration(each) for each in durations] == ["90s", "90s", "2h", "7d", "1.5s"]
 

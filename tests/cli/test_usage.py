@@ -14,6 +14,10 @@ pytestmark = pytest.mark.timeout(120)
     [
         (["session", "get", "--nothing"], "No such option: --nothing"),
         (["session", "list", "--limit", "many"], "Invalid value for '--limit'"),
+        (
+            ["run", "x", "--docker", "--network", "host"],
+            "Invalid value for '--network': 'host' is not one of",
+        ),
         (["nothing"], "No such command 'nothing'"),
         (["run"], "a prompt is needed"),
         (["run", "x", "--new", "--session", "s1"], "they exclude each other"),

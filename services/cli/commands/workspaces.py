@@ -17,7 +17,8 @@ from services.cli.exits import Exit
 from services.cli.facts import local
 from services.cli.making import network_name
 from services.cli.operators import WorkspaceOption, channel_to
-from services.cli.quantities import told_bytes, told_duration
+from services.cli.quantities import told_duration
+from services.common.quantities import told_bytes
 
 _PAGE: Final = 1000
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
 
+from services.common.validation import in_own_words
 from services.runner.acp.elicitation import Elicitation, ElicitationOutcome
 from services.runner.acp.errors import AgentProtocolError, AuthMethod
 from services.runner.acp.library import schema
@@ -184,7 +185,7 @@ def parse(model: type[_Model], method: str, result: object) -> _Model:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise AgentProtocolError(
-            f"the agent's answer to {method} is malformed: {where}: {first['msg']}"
+            f"the agent's answer to {method} is malformed: {where}: {in_own_words(first['msg'])}"
         ) from error
 
 

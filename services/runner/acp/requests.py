@@ -7,6 +7,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from services.common.validation import in_own_words
 from services.runner.acp.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from services.runner.acp.library import CLIENT_METHODS, schema
 from services.runner.acp.lines import Message
@@ -50,7 +51,9 @@ def client_request(method: str, params: Message) -> ClientRequest:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise RequestError(INVALID_PARAMS, f"malformed {method}: {where}: {first['msg']}") from error
+        raise RequestError(
+            INVALID_PARAMS, f"malformed {method}: {where}: {in_own_words(first['msg'])}"
+        ) from error
 
 
 async def settled(answer: asyncio.Future[Message]) -> Message:

@@ -147,7 +147,10 @@ class DockerProvider:
     def complete(self, spec: Spec) -> Spec:
         """See Provider."""
         if spec.image and spec.image not in self._offer.images:
-            raise InvalidArgument.of("provision.image", f"must be one of {', '.join(self._offer.images)}")
+            allowed = ", ".join(self._offer.images)
+            raise InvalidArgument.of(
+                "provision.image", f"{spec.image[:80]!r} is none of those allowed: {allowed}"
+            )
         network = self._network("provision.network", spec.network)
         if spec.setup is not None and spec.setup.network:
             self._network("provision.setup.network", Network(spec.setup.network))

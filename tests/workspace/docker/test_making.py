@@ -104,6 +104,26 @@ async def test_what_cannot_be_had_is_refused_by_name(
     assert [violation.field for violation in refused.value.violations] == [field]
 
 
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        (
+            {"image": "somebody/else"},
+            f"'somebody/else' is none of those allowed: {BUSYBOX}, moorage-test:missing",
+        ),
+        ({"limits": ResourceLimits(memory_bytes=65 * MEBIBYTE)}, "must be from 16 MiB to 64 MiB, not 65 MiB"),
+        ({"limits": ResourceLimits(cpus=1.5)}, "must be from 0.01 to 1, not 1.5"),
+        ({"limits": ResourceLimits(pids=65)}, "must be from 8 to 64, not 65"),
+    ],
+)
+async def test_a_refusal_says_what_was_asked_for_and_what_can_be_had(
+    client: Client, spec: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        await client.provision(provision=ProvisionSpec(provider="docker", **spec))
+    assert [violation.description for violation in refused.value.violations] == [told]
+
+
 @pytest.mark.parametrize("what", ["state directory", "above it", "in it", "socket", "homes", "all"])
 async def test_what_no_container_may_have_is_no_source(what: str, yard: Yard) -> None:
     """Whoever has it has the directories of all projects, or the machine."""
