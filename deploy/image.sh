@@ -49,4 +49,8 @@ own
 set -- --build-arg "BASE=$base" --build-arg "VERSION=$(version)"
 set -- "$@" --build-arg "REVISION=$(git -C "$root" rev-parse HEAD 2>/dev/null || true)"
 [ -z "${PACKAGES+set}" ] || set -- "$@" --build-arg "PACKAGES=$PACKAGES"
+stage=$(date +%s)-$$
+# Docker's older builder keeps the first stage as an image without a name; only this build's is taken away.
+trap 'docker image prune --force --filter "label=io.moorage.stage=$stage" >/dev/null || true' EXIT
+set -- "$@" --build-arg "STAGE=$stage"
 docker build --quiet --tag "$image" --file "$deploy/Dockerfile" "$@" "$context"

@@ -16,6 +16,7 @@ SOURCE = ROOT / "services/workspace/docker/exec/helper"
 BUILT = SOURCE / "built"
 LOCK = ROOT / "tools/helper.lock"
 COMPILER = ROOT / "build/helper"
+INSTALLED = COMPILER / "installed.lock"
 MACHINES = ("x86_64", "aarch64")
 FLAGS = (
     *("-std=c11", "-D_GNU_SOURCE", "-Os", "-static", "-s"),
@@ -28,13 +29,21 @@ def main() -> int:
     wanted = _fingerprint()
     if _is_there(wanted):
         return 0
-    _fetch_compiler()
+    # Nothing else is heard of it for a while.
+    first = "" if _has_compiler() else "; its compiler is fetched first"
+    _tell(f"building the helper of commands in containers, which takes 1 to 2 minutes, once{first}")
+    if not _has_compiler():
+        _fetch_compiler()
     BUILT.mkdir(exist_ok=True)
     for machine in MACHINES:
         _build(machine)
     (BUILT / "fingerprint").write_text(wanted)
-    print(f"built the helper for {', '.join(MACHINES)}")
+    _tell(f"built the helper for {', '.join(MACHINES)}")
     return 0
+
+
+def _tell(text: str) -> None:
+    print(text, flush=True)
 
 
 def _sources() -> list[Path]:
@@ -58,10 +67,11 @@ def _is_there(wanted: str) -> bool:
     )
 
 
+def _has_compiler() -> bool:
+    return INSTALLED.is_file() and INSTALLED.read_bytes() == LOCK.read_bytes()
+
+
 def _fetch_compiler() -> None:
-    known = COMPILER / "installed.lock"
-    if known.is_file() and known.read_bytes() == LOCK.read_bytes():
-        return
     pip = str(next(ROOT.glob("tools/pip-*.whl")) / "pip")
     arguments = ("--no-deps", "--require-hashes", "--only-binary", ":all:", "--upgrade")
     subprocess.run(
@@ -71,7 +81,7 @@ def _fetch_compiler() -> None:
         ],
         check=True,
     )
-    known.write_bytes(LOCK.read_bytes())
+    INSTALLED.write_bytes(LOCK.read_bytes())
 
 
 def _build(machine: str) -> None:
