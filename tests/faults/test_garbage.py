@@ -85,6 +85,26 @@ async def test_nothing_follows_from_an_engine_that_says_nothing(ground: Wharf) -
     await ground.judge()
 
 
+async def test_an_engine_that_falls_silent_costs_a_pass_its_patience_once(ground: Wharf) -> None:
+    """The first thing that it says nothing about is told, and the rest is for the next pass."""
+    unknown = [f"unknown{number}" for number in range(3)]
+    for each in unknown:
+        await ground.put(each, (await ground.labels(each)).to_engine())
+    gate = ground.gates.hold("workspace.collect.docker.after_survey")
+    passing = asyncio.create_task(ground.client.collect(provider="docker"))
+    await gate.reached()
+    ground.engine.pause()
+    try:
+        gate.release()
+        answer = await passing
+    finally:
+        ground.engine.resume()
+    [(kind, workspace_id, done)] = told(answer)
+    assert (kind, workspace_id in unknown, done) == ("orphan", True, False)
+    assert "does not answer" in {each.provider: each.cause for each in answer.unasked}["docker"]
+    await eventually(lambda: _is_empty(ground), within=30, what="the next pass removes them all")
+
+
 async def test_a_provider_that_takes_its_time_holds_up_no_other(ground: Wharf) -> None:
     root = Path((await ground.client.make("w1")).root)
     await _becomes(ground, "w1", "FAILED")
@@ -102,7 +122,7 @@ async def test_what_there_is_is_looked_at_when_the_engine_is_back(ground: Wharf)
     """The next pass would be in a minute; that it is back is noticed before."""
     await ground.put("unknown", (await ground.labels("unknown")).to_engine())
     await ground.engine.kill()
-    await eventually(lambda: _is_away(ground), within=30, what="it is noticed that the engine is away")
+    await _finds_it_away(ground)
     await ground.engine.start()
     await eventually(lambda: _is_empty(ground), within=30, what="the orphan is removed")
 
@@ -152,8 +172,11 @@ async def _is_back(wharf: Wharf) -> bool:
     return not await _cause(wharf)
 
 
-async def _is_away(wharf: Wharf) -> bool:
-    return bool(await _cause(wharf))
+async def _finds_it_away(wharf: Wharf) -> None:
+    """Before anybody looks whether it is there."""
+    with pytest.raises(MoorageError):
+        await wharf.client.collect(provider="docker")
+    assert await _cause(wharf)
 
 
 async def _is_empty(wharf: Wharf) -> bool:

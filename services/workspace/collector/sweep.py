@@ -19,7 +19,7 @@ from services.workspace.collector.gauges import Gauges
 from services.workspace.exec.execs import Execs
 from services.workspace.instance import Instance
 from services.workspace.providers.found import Found, Thing
-from services.workspace.providers.registry import Provider, Unasked, Vanished
+from services.workspace.providers.registry import Provider, Silent, Unasked, Vanished
 from services.workspace.store.collecting import CollectingStore
 from services.workspace.store.workspaces import WorkspaceStore
 from services.workspace.workspaces import Workspace, WorkspaceState, not_ready
@@ -43,7 +43,10 @@ class Sweep:
     async def run(
         self, provider: Provider, gauges: Gauges, *, dry_run: bool
     ) -> AsyncGenerator[Garbage, None]:
-        """What is wrong, put right as it is given unless it is a dry run. Raises Unasked."""
+        """What is wrong, put right as it is given unless it is a dry run. Raises Unasked.
+
+        A provider that falls silent ends it: what is left is for the next pass, not for one patience each.
+        """
         try:
             found = await self._survey(provider)
         except Unasked:
@@ -79,11 +82,17 @@ class Sweep:
                 garbage = _garbage(GarbageKind.ORPHAN, provider, each, each.resource, cause)
                 if dry_run:
                     yield garbage
-                elif tried := await self._discard(provider, each, garbage):
+                    continue
+                try:
+                    tried = await self._discard(provider, each, garbage)
+                except Silent:
+                    yield garbage
+                    raise
+                if tried:
                     yield tried
 
     async def _discard(self, provider: Provider, found: Found, garbage: Garbage) -> Garbage | None:
-        """None when somebody needs it meanwhile, or has removed it."""
+        """None when somebody needs it meanwhile, or has removed it. Raises Silent."""
         root = found.resource if found.thing is Thing.DIRECTORY else ""
         await failpoint("workspace.collect.before_discard")
         standing = await self.collecting.forbid(found.key, provider.name, root)
@@ -93,6 +102,8 @@ class Sweep:
         try:
             deployment, instance_id = self.instance.marker.deployment, self.instance.instance_id
             was_there = await provider.discard(found, deployment, instance_id)
+        except Silent:
+            raise
         except Exception as error:  # noqa: BLE001 (the next one may go)
             _log.warning("an orphan is still there", resource=found.resource, error=str(error))
             return garbage
@@ -126,11 +137,13 @@ class Sweep:
 
 
 async def _cause_of_loss(provider: Provider, workspace: Workspace) -> str:
-    """Asked anew, of this one: it may have been made after the provider told what it has."""
+    """Asked anew, of this one: it may have been made after the provider told what it has. Raises Silent."""
     try:
         await provider.check(workspace)
     except Vanished as error:
         return str(error)
+    except Silent:
+        raise
     except Exception as error:  # noqa: BLE001 (nothing is known, so nothing is concluded)
         _log.info("a workspace cannot be looked at", workspace=workspace.workspace_id, cause=str(error))
     return ""

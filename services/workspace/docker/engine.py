@@ -20,7 +20,7 @@ from docker.errors import APIError, DockerException
 
 from services.common.logs import get_logger
 from services.workspace.docker.threads import Call, Threads
-from services.workspace.providers.registry import Unasked
+from services.workspace.providers.registry import Silent, Unasked
 
 T = TypeVar("T")
 
@@ -33,11 +33,11 @@ _LOOK_AGAIN: Final = 1.0
 _log: Final = get_logger(__name__)
 
 
-class Away(Unasked):
+class Away(Silent):
     """It does not answer."""
 
 
-class Busy(Unasked):
+class Busy(Silent):
     """It was not asked, as there are too many calls of it; that says nothing about it."""
 
 
@@ -61,6 +61,7 @@ class Engine:
         self._client: docker.DockerClient | None = None
         self._making = threading.Lock()
         self._cause = ""
+        self._missing = asyncio.Event()
         self._on_back: list[Callable[[], None]] = []
 
     @property
@@ -118,11 +119,22 @@ class Engine:
             call.cancel()
             answer.cancel()
 
-    async def look(self) -> float:
-        """Ask whether it is there; the seconds until it should be asked again."""
+    async def look(self) -> None:
+        """Ask whether it is there."""
         with contextlib.suppress(Unasked, APIError):
             await self.call(lambda client: client.ping())
-        return _LOOK_AGAIN if self._cause else _LOOK
+
+    async def rest(self) -> None:
+        """Return when it should be asked again: soon while it is away, at once when a call finds that it is.
+
+        So its return is noticed soon, whoever missed it.
+        """
+        if self._cause:
+            await asyncio.sleep(_LOOK_AGAIN)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK):
+                await self._missing.wait()
 
     def close(self) -> None:
         """Ask it nothing any more."""
@@ -167,10 +179,12 @@ class Engine:
             log = _log.warning if self._expected else _log.debug
             log("the engine cannot be asked", address=self.address, cause=cause)
         self._cause = cause
+        self._missing.set()
 
     def _heard(self) -> None:
         if self._cause:
             self._cause = ""
+            self._missing.clear()
             _log.info("the engine answers again", address=self.address)
             for tell in self._on_back:
                 tell()

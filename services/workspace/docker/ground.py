@@ -1,4 +1,4 @@
-"""What containers are made on: directories of this machine, whom they belong to, and networks of the engine."""
+"""What containers are made on: directories of this machine, whose they are, and networks of the engine."""
 
 from __future__ import annotations
 
@@ -59,9 +59,8 @@ class Ground:
     socket: str = ""
     instance_id: str = "local"
 
-    @property
     def barred(self) -> str:
-        """Why no directory of its own can be mounted; empty when they can."""
+        """Why no directory of its own can be mounted; empty when they can. Blocks. OSError."""
         return _own_of_containers(self.state_directory) or _not_executable(self.state_directory)
 
     @property
@@ -70,7 +69,7 @@ class Ground:
         return str(Path(self.state_directory, _HELPERS, self.instance_id))
 
     def place(self, project: str, workspace_id: str) -> str:
-        """Where what is made for a workspace lies: its directory, unless that is a source, and what is beside it."""
+        """Where what is made for a workspace lies: its directory, unless that is a source, and its home."""
         return str(Path(self.state_directory, project, workspace_id))
 
     def network(self, policy: Network) -> str:
@@ -117,7 +116,7 @@ class Ground:
         return Root(workspace.root, status.st_dev, status.st_ino, self.user_of(descriptor))
 
     def user_of(self, descriptor: int) -> User:
-        """Who works in an open directory, and owns what is made there: its owner, never root, nor root's group.
+        """Who works in an open directory, and owns what is made there: its owner, never root or its group.
 
         The instance itself, if that is not for it to choose.
         """
@@ -161,7 +160,7 @@ def _not_executable(directory: str) -> str:
     """Why the helper cannot be executed from a directory, which need not be there yet."""
     there = next(each for each in (Path(directory), *Path(directory).parents) if each.exists())
     if os.statvfs(there).f_flag & os.ST_NOEXEC:
-        return f"{directory} is on a file system that is mounted noexec, and containers execute their helper from there"
+        return f"{directory} is mounted noexec, and containers execute their helper from there"
     return ""
 
 

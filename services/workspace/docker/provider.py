@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import platform
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,11 +22,11 @@ from services.common.loops import forever
 from services.workspace.docker import containers
 from services.workspace.docker.containers import Container
 from services.workspace.docker.engine import Engine
-from services.workspace.docker.exec.helper import why_missing
 from services.workspace.docker.exec.helpers import Helpers
 from services.workspace.docker.ground import Ground, Root
 from services.workspace.docker.labels import Labels, selecting
 from services.workspace.docker.making import NAME, Maker
+from services.workspace.docker.readiness import Readiness
 from services.workspace.exec.environment import heritable
 from services.workspace.exec.marker import Marker
 from services.workspace.exec.process import Process
@@ -80,6 +79,7 @@ class DockerProvider:
         self._offer = offer
         self._has_any = has_any
         self._maker = Maker(engine, helpers, ground)
+        self._readiness = Readiness(ground, self._maker.starter.renew)
         self._deployment = ""
 
     async def prepare(self, marker: Marker) -> None:
@@ -87,6 +87,8 @@ class DockerProvider:
         self._deployment = marker.deployment
         self._helpers.prepare(marker)
         if await self._is_used():
+            # What containers have may be an older helper, or none: it would end nothing.
+            await self._readiness.look()
             await self._clear(marker)
 
     async def _clear(self, marker: Marker) -> None:
@@ -96,25 +98,29 @@ class DockerProvider:
             async with asyncio.timeout(_LONGEST_LOOK):
                 listed = await self.engine.call(wanted)
                 if running := [each["Id"] for each in listed if each["State"] == "running"]:
-                    # What they have may be an older one, or none: it would end nothing.
-                    await self._maker.starter.renew()
                     await self._helpers.clear(running)
-        except (TimeoutError, Unusable, OSError, APIError) as error:
+        except (TimeoutError, Unusable, APIError) as error:
             _log.warning("what an earlier start left was not looked for", error=str(error))
 
     async def run(self) -> None:
-        """Keep looking whether the engine is there, while it is used; until cancelled."""
+        """Keep looking for the engine, while it is used, and for what containers need; until cancelled."""
         try:
-            await forever("asking the engine whether it is there", self._look)
+            async with asyncio.TaskGroup() as loops:
+                loops.create_task(forever("asking the engine whether it is there", self._look))
+                loops.create_task(forever("putting the helper in its place", self._readiness.keep))
         finally:
             self.engine.close()
 
-    async def _look(self) -> float:
-        return await self.engine.look() if await self._is_used() else _LOOK_FOR_USE
+    async def _look(self) -> float | None:
+        if not await self._is_used():
+            return _LOOK_FOR_USE
+        await self.engine.look()
+        await self.engine.rest()
+        return None
 
     async def _is_used(self) -> bool:
         """What was made goes on being used where nothing is made any more."""
-        return self.enabled or await self._has_any()
+        return not self._withheld or await self._has_any()
 
     @property
     def images(self) -> Sequence[str]:
@@ -138,11 +144,16 @@ class DockerProvider:
 
     @property
     def _barred(self) -> str:
+        return self._withheld or self._readiness.cause
+
+    @property
+    def _withheld(self) -> str:
+        """Why the settings have none made; empty when they have."""
         if not self._offer.enabled:
             return "provisioning is disabled"
         if not self._offer.images:
             return "the instance allows no image"
-        return self._ground.barred or why_missing(platform.machine())
+        return ""
 
     def complete(self, spec: Spec) -> Spec:
         """See Provider."""

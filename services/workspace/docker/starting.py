@@ -46,14 +46,19 @@ class Starter:
         self._equipment = equipment
 
     async def start(self, container_id: str) -> None:
-        """It runs, and has what it needs, when this returns. Unasked, OSError, HelperMissing, errors of the library."""
+        """It runs, and has what it needs, when this returns.
+
+        Unasked, OSError, HelperMissing, errors of the library.
+        """
         await self._equipment.ready()
         await failpoint("workspace.docker.before_start")
         await self._engine.call(partial(containers.start, container_id))
         await failpoint("workspace.docker.after_start")
 
     async def look(self, container_id: str, root: Root) -> None:
-        """Return if commands can be executed in it. Refused, stopped, if not in this directory. Unasked.
+        """Return if commands can be executed in it. Refused, stopped, if not in this directory.
+
+        Else as `spawn`.
 
         `root` is held open meanwhile.
         """
@@ -62,7 +67,10 @@ class Starter:
     async def spawn(
         self, container_id: str, root: Root, directory: str, terminal: tuple[int, int] | None
     ) -> DockerProcess:
-        """What a command can be started with. Refused, stopped, as with `look`; Unusable, Unasked, OSError."""
+        """What a command can be started with. Refused, stopped, as with `look`; Unusable, OSError.
+
+        Nothing was started by it: whether the command can be, its `start` says.
+        """
         await self.renew()
         spawn = partial(self._helpers.spawn, container_id, root.mount, directory, terminal)
         try:
@@ -97,7 +105,7 @@ class Starter:
             raise
 
     async def _have_equipped(self, found: Container | None, error: Unfit) -> None:
-        """Its mount is of a directory that is gone: a start makes it anew. Unusable if it never will be right."""
+        """Its mount is of a directory that is gone: a start makes it anew. Unusable if that cannot help."""
         if found is None:
             return
         if os.path.normpath(found.helper) != os.path.normpath(self._equipment.directory):

@@ -33,6 +33,10 @@ class Unasked(Unusable):
     """It is not known at the moment what there is: nothing may be concluded. The text says why."""
 
 
+class Silent(Unasked):
+    """The provider answers nothing: it would say no more of anything else. The text says why."""
+
+
 class Provider(Protocol):
     """A way to make workspaces, to remove them, and to run processes in them.
 

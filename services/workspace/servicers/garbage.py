@@ -21,10 +21,10 @@ class GarbageCalls:
     async def collect(
         self, request: workspace_pb2.CollectGarbageRequest
     ) -> workspace_pb2.CollectGarbageResponse:
-        """One pass. DependencyUnavailable when the one provider that was named cannot be asked."""
+        """One pass. DependencyUnavailable when the one provider that was named told nothing."""
         name = check_text("provider", request.provider)
         report = await self.collector.collect(name, dry_run=request.dry_run)
-        if name in report.unasked:
+        if name in report.unasked and not report.garbage:
             raise DependencyUnavailable(
                 dependency=f"provider {name}", cause=report.unasked[name], retry_after=1.0
             )

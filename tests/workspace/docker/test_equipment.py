@@ -71,10 +71,10 @@ def test_a_helper_that_is_a_link_or_may_be_changed_is_replaced(directory: Path, 
 def test_nothing_is_made_where_no_helper_could_be_executed(tmp_path: Path) -> None:
     """Containers would be made, and none would start."""
     ground = Ground("bridge", str(tmp_path / "not" / "there"), User(1, 1))
-    assert not ground.barred
+    assert not ground.barred()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "tmpfs", str(tmp_path)], check=True)
     try:
-        assert "noexec" in ground.barred
+        assert "noexec" in ground.barred()
     finally:
         subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
 

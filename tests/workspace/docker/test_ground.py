@@ -22,7 +22,7 @@ from services.workspace.docker.writable import allows
 )
 def test_no_directory_is_mounted_in_what_a_container_has_of_its_own(state: str, barred: bool) -> None:
     """Its agent could put links on the way to it, and the engine follows them at the next start."""
-    assert bool(Ground("bridge", state, User(1, 1)).barred) is barred
+    assert bool(Ground("bridge", state, User(1, 1)).barred()) is barred
 
 
 @pytest.mark.parametrize(

@@ -1125,7 +1125,7 @@ class CollectGarbageResponse(_message.Message):
 
     @_builtins.property
     def unasked(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnaskedProvider]:
-        """Providers that could not be asked, by name."""
+        """Providers that could not be asked, or not to the end, by name."""
 
     def __init__(
         self,

@@ -184,7 +184,10 @@ class WorkspaceServiceServicer:
         Half-closing the stream is not the end of standard input, as a caller that died looks
         the same: send close_stdin. Half-close on `ended` at the latest: the call is over then, and
         otherwise half a second after `ended`.
-        FAILED_PRECONDITION / EXEC_START_FAILED, WORKSPACE_NOT_READY.
+        FAILED_PRECONDITION / EXEC_START_FAILED, WORKSPACE_NOT_READY: it was not started. UNAVAILABLE
+        says nothing of the command. DEPENDENCY_UNAVAILABLE before `started` is for the caller to try
+        again where running it twice does no harm: what was to start it may have been lost after it was
+        told to, and then nobody knows whether it did. Whatever it started is killed like any other.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -224,7 +227,8 @@ class WorkspaceServiceServicer:
         what is labelled as this deployment's and this instance's is looked at, and nothing that
         a caller supplied is removed. The instance does so by itself, again and again; one pass over
         a provider at a time. Where a provider's engine cannot be asked nothing is concluded:
-        `unasked` names it, or UNAVAILABLE / DEPENDENCY_UNAVAILABLE when it is the one that was named.
+        `unasked` names it, or UNAVAILABLE / DEPENDENCY_UNAVAILABLE when it is the one that was named
+        and nothing was found. One that stops answering ends its pass; the next one does the rest.
         FAILED_PRECONDITION / PROVIDER_UNAVAILABLE when no such provider is registered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

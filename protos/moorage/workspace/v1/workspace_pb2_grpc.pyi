@@ -79,7 +79,10 @@ class WorkspaceServiceStub:
     Half-closing the stream is not the end of standard input, as a caller that died looks
     the same: send close_stdin. Half-close on `ended` at the latest: the call is over then, and
     otherwise half a second after `ended`.
-    FAILED_PRECONDITION / EXEC_START_FAILED, WORKSPACE_NOT_READY.
+    FAILED_PRECONDITION / EXEC_START_FAILED, WORKSPACE_NOT_READY: it was not started. UNAVAILABLE
+    says nothing of the command. DEPENDENCY_UNAVAILABLE before `started` is for the caller to try
+    again where running it twice does no harm: what was to start it may have been lost after it was
+    told to, and then nobody knows whether it did. Whatever it started is killed like any other.
     """
     ReadFile: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ReadFileRequest, _workspace_pb2.ReadFileResponse]
     """Reads a file of the workspace, or a part of it. Symbolic links that stay inside the
@@ -103,7 +106,8 @@ class WorkspaceServiceStub:
     what is labelled as this deployment's and this instance's is looked at, and nothing that
     a caller supplied is removed. The instance does so by itself, again and again; one pass over
     a provider at a time. Where a provider's engine cannot be asked nothing is concluded:
-    `unasked` names it, or UNAVAILABLE / DEPENDENCY_UNAVAILABLE when it is the one that was named.
+    `unasked` names it, or UNAVAILABLE / DEPENDENCY_UNAVAILABLE when it is the one that was named
+    and nothing was found. One that stops answering ends its pass; the next one does the rest.
     FAILED_PRECONDITION / PROVIDER_UNAVAILABLE when no such provider is registered.
     """
     ListProviders: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ListProvidersRequest, _workspace_pb2.ListProvidersResponse]
@@ -160,7 +164,10 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     Half-closing the stream is not the end of standard input, as a caller that died looks
     the same: send close_stdin. Half-close on `ended` at the latest: the call is over then, and
     otherwise half a second after `ended`.
-    FAILED_PRECONDITION / EXEC_START_FAILED, WORKSPACE_NOT_READY.
+    FAILED_PRECONDITION / EXEC_START_FAILED, WORKSPACE_NOT_READY: it was not started. UNAVAILABLE
+    says nothing of the command. DEPENDENCY_UNAVAILABLE before `started` is for the caller to try
+    again where running it twice does no harm: what was to start it may have been lost after it was
+    told to, and then nobody knows whether it did. Whatever it started is killed like any other.
     """
     ReadFile: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ReadFileRequest, _workspace_pb2.ReadFileResponse]  # type: ignore[assignment]
     """Reads a file of the workspace, or a part of it. Symbolic links that stay inside the
@@ -184,7 +191,8 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     what is labelled as this deployment's and this instance's is looked at, and nothing that
     a caller supplied is removed. The instance does so by itself, again and again; one pass over
     a provider at a time. Where a provider's engine cannot be asked nothing is concluded:
-    `unasked` names it, or UNAVAILABLE / DEPENDENCY_UNAVAILABLE when it is the one that was named.
+    `unasked` names it, or UNAVAILABLE / DEPENDENCY_UNAVAILABLE when it is the one that was named
+    and nothing was found. One that stops answering ends its pass; the next one does the rest.
     FAILED_PRECONDITION / PROVIDER_UNAVAILABLE when no such provider is registered.
     """
     ListProviders: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ListProvidersRequest, _workspace_pb2.ListProvidersResponse]  # type: ignore[assignment]
@@ -280,7 +288,10 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         Half-closing the stream is not the end of standard input, as a caller that died looks
         the same: send close_stdin. Half-close on `ended` at the latest: the call is over then, and
         otherwise half a second after `ended`.
-        FAILED_PRECONDITION / EXEC_START_FAILED, WORKSPACE_NOT_READY.
+        FAILED_PRECONDITION / EXEC_START_FAILED, WORKSPACE_NOT_READY: it was not started. UNAVAILABLE
+        says nothing of the command. DEPENDENCY_UNAVAILABLE before `started` is for the caller to try
+        again where running it twice does no harm: what was to start it may have been lost after it was
+        told to, and then nobody knows whether it did. Whatever it started is killed like any other.
         """
 
     @_abc_1.abstractmethod
@@ -328,7 +339,8 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         what is labelled as this deployment's and this instance's is looked at, and nothing that
         a caller supplied is removed. The instance does so by itself, again and again; one pass over
         a provider at a time. Where a provider's engine cannot be asked nothing is concluded:
-        `unasked` names it, or UNAVAILABLE / DEPENDENCY_UNAVAILABLE when it is the one that was named.
+        `unasked` names it, or UNAVAILABLE / DEPENDENCY_UNAVAILABLE when it is the one that was named
+        and nothing was found. One that stops answering ends its pass; the next one does the rest.
         FAILED_PRECONDITION / PROVIDER_UNAVAILABLE when no such provider is registered.
         """
 
