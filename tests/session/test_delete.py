@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
@@ -23,7 +24,7 @@ from tests.session.clients import Client
 from tests.session.closings import PROVISION, Held, held_session
 from tests.session.desks import Desk
 from tests.session.every_call import refusal, session_calls
-from tests.session.places import NOWHERE, Places, running_session
+from tests.session.places import NOWHERE, Places, running_session, running_workspace
 from tests.session.tables import counts, remains, tombstones, workspaces
 from tests.session.test_watch_service import watch
 
@@ -222,3 +223,31 @@ async def _waits_for(client: Client, reason: str) -> bool:
 
 def _names(service: ServiceDescriptor) -> set[str]:
     return {method.name for method in service.methods}
+
+
+async def test_a_pinned_session_goes_when_an_instance_with_the_id_of_one_that_is_gone_serves(
+    database_url: str, owner_address: str, root: Path, tmp_path: Path
+) -> None:
+    """The way out for operators: its state directory is empty, and the workspace is LOST by then."""
+    state = tmp_path / "state"
+
+    @contextlib.asynccontextmanager
+    async def served() -> AsyncIterator[Client]:
+        far = {"instance_id": "far", "root": root, "state_directory": state}
+        async with (
+            running_workspace(database_url, owner_address, **far) as address,
+            running_session(Places(database_url, owner_address, address)) as replica,
+            open_channel(replica.endpoint) as channel,
+        ):
+            yield Client(channel)
+
+    async with served() as client:
+        await client.create(session_id="s1", provision=PROVISION, retention=PINNED, wait_ready=True)
+    state.rename(tmp_path / "gone")
+    async with served() as client:
+        await eventually(partial(_is_lost, database_url))
+        assert not (await client.delete("s1", wait=True)).HasField("session")
+
+
+async def _is_lost(database_url: str) -> bool:
+    return set((await workspaces(database_url)).values()) == {"LOST"}
