@@ -20,20 +20,20 @@ _HINTS = {
     "PROVIDER_UNAVAILABLE": "`moorage workspace providers` tells what there is; "
     "`moorage up --docker-image IMAGE` offers containers",
 }
-_OWN = "`moorage run --docker --empty` or `moorage session create --docker` gives it a directory of its own"
+_OWN = "`run --docker --empty` or `session create --docker` makes one of its own, --git and --archive put something in it"
 # Of services that no `moorage up` around this directory has started: what they offer is for others to say.
 _ELSEWHERE = {
-    "PATH_OUTSIDE_ROOT": f"the services at {{address}} see no other directories; {_OWN}",
+    "PATH_OUTSIDE_ROOT": f"the services at {{address}} give agents no other directories; {_OWN}",
     "PROVIDER_UNAVAILABLE": "`moorage workspace providers` tells what the services at {address} make",
     "BINDING_REQUIRED": "the services at {address} have no directory for it: `--docker` has a container made, "
     "`--directory` names a directory where they run",
 }
 _FIELDS_ELSEWHERE = {
-    "binding.local.directory": "`--docker` asks the services at {address} for a container instead; "
-    "with `--empty`, `--git` or `--archive` it has nothing of this machine",
-    "provision.source.path.directory": "a container has this directory where its service sees it, and the "
-    f"one at {{address}} may be another machine; {_OWN}, --git and --archive put something in it",
+    "binding.local.directory": f"the services at {{address}} cannot give an agent this directory; {_OWN}",
+    "provision.source.path.directory": f"the services at {{address}} cannot give a container this directory; {_OWN}",
 }
+# Of a provider that makes none there.
+_INSTEAD = {"local": "`--docker` asks for a container; "}
 _ANSWER = "`moorage session get {session_id}` shows the question it waits with, `moorage answer` answers it; "
 _EXITS = {grpc.StatusCode.INVALID_ARGUMENT: Exit.USAGE, grpc.StatusCode.UNAVAILABLE: Exit.CUT}
 
@@ -69,8 +69,12 @@ class Refusal:
         return (f"{_ANSWER}{hint}" if asks else hint).format_map(known)
 
     def _hint_elsewhere(self) -> str:
+        if hint := _ELSEWHERE.get(self.reason):
+            return _INSTEAD.get(self.metadata.get("provider", ""), "") + hint
+        if self.reason != "INVALID_FIELD":
+            return ""
         of_fields = (_FIELDS_ELSEWHERE.get(violation.field, "") for violation in self.violations)
-        return _ELSEWHERE.get(self.reason) or next(filter(None, of_fields), "")
+        return next(filter(None, of_fields), "")
 
     def line(self) -> str:
         """The message with what it does not say itself: further fields, code, reason."""

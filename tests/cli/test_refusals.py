@@ -71,14 +71,19 @@ NOTHING = InvalidArgument.of("source", "nothing", reason=ErrorReason.ERROR_REASO
 @pytest.mark.parametrize(
     ("error", "near", "far"),
     [
-        (OUTSIDE, "`moorage up`", "`moorage run --docker --empty`"),
-        (NO_SOURCE, "", "`moorage run --docker --empty` or `moorage session create --docker`"),
-        (SWITCHED_OFF, "", "`--docker`"),
+        (OUTSIDE, "`moorage up`", "`run --docker --empty`"),
+        (NO_SOURCE, "", "`run --docker --empty` or `session create --docker`"),
+        (SWITCHED_OFF, "", "`run --docker --empty`"),
         (NOTHING, "", "`--docker`"),
         (
             ProviderUnavailable(provider="docker", cause="x"),
             "`moorage up --docker-image",
             "workspace providers",
+        ),
+        (
+            ProviderUnavailable(provider="local", cause="x"),
+            "workspace providers",
+            "`--docker` asks for a container",
         ),
     ],
 )

@@ -292,7 +292,7 @@ def test_a_directory_elsewhere_is_told_where_agents_may_work(moored: Place, tmp_
     assert refused.returncode == 2
     assert "PATH_OUTSIDE_ROOT" in refused.stderr
     assert (
-        f"the services at {address} see no other directories; `moorage run --docker --empty`"
+        f"the services at {address} give agents no other directories; `run --docker --empty`"
         in refused.stderr
     )
     assert "moorage up" not in refused.stderr
