@@ -16,7 +16,7 @@ from services.workspace.docker import writable
 from services.workspace.docker.containers import HOME, User
 from services.workspace.docker.exec.helper import HELPER_PATH
 from services.workspace.docker.exec.mount import Mount, Seen
-from services.workspace.providers import directories, roots
+from services.workspace.providers import directories, provisioned, roots
 from services.workspace.providers.registry import Unusable
 from services.workspace.sources.wanted import Directory
 from services.workspace.specs import Network, Spec
@@ -83,7 +83,7 @@ class Ground:
         resolved = roots.accept(field, directory, self.root, self.state_directory)
         if within := self._kept(resolved):
             raise InvalidArgument.of(field, f"{directory} contains {within}")
-        if cause := _own_of_containers(resolved):
+        if cause := _own_of_containers(resolved) or _made_for_others(resolved):
             raise InvalidArgument.of(field, cause)
         if cause := self._closed(resolved):
             raise InvalidArgument.of(field, cause, reason=ErrorReason.ERROR_REASON_DIRECTORY_NOT_WRITABLE)
@@ -154,6 +154,13 @@ def _own_of_containers(directory: str) -> str:
     """Why a directory cannot be mounted where it is, if it lies in what a container has of its own."""
     inside = (own for own in _CONTAINERS_OWN if directories.is_inside(directory, own))
     return next((f"{directory} lies in {own}, which containers have of their own" for own in inside), "")
+
+
+def _made_for_others(directory: str) -> str:
+    """Why a directory is none to choose, if it lies in what an instance made, perhaps one of long ago."""
+    path = Path(directory)
+    made = (each for each in (path, *path.parents) if provisioned.is_made(each))
+    return next((f"{directory} lies in {each}, which was made for a workspace" for each in made), "")
 
 
 def _not_executable(directory: str) -> str:

@@ -8,6 +8,7 @@ import json
 import os
 import stat
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Self
 
 from services.workspace.workspaces import Workspace
@@ -18,6 +19,7 @@ _LONGEST: Final = 4096
 _SUFFIX: Final = ".json"
 # Labels of its directories were written before there was another provider.
 _UNNAMED: Final = "local"
+_SAID: Final = {"deployment", "project", "workspace_id", "instance_id"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +87,22 @@ class Label:
         return json.dumps({**content, **named}).encode()
 
 
+def is_there(project: Path, workspace_id: str) -> bool:
+    """Whether a directory has a label for a workspace, of whichever instance and deployment."""
+    try:
+        said = json.loads(_read(str(project / (workspace_id + _SUFFIX))))
+    except (ValueError, RecursionError):
+        return False
+    named = {"project": project.name, "workspace_id": workspace_id}
+    return isinstance(said, dict) and said.keys() >= _SAID and named.items() <= said.items()
+
+
 def workspace_named_by(name: str) -> str:
     """The workspace whose label has this name; empty when it is no label's."""
     return name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else ""
 
 
-def _read(name: str, parent: int) -> bytes:
+def _read(name: str, parent: int | None = None) -> bytes:
     """What a regular file says; nothing when there is none."""
     try:
         fd = os.open(name, _READ, dir_fd=parent)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from services.common.logs import get_logger
-from services.workspace.providers import directories
+from services.workspace.providers import directories, labels
 from services.workspace.providers.found import Found, Thing
 from services.workspace.providers.labels import Label, workspace_named_by
 from services.workspace.providers.registry import Refused
@@ -78,6 +78,11 @@ def remove(root: str, label: Label, give_up: Callable[[], bool]) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def is_made(path: Path) -> bool:
+    """Whether a directory is a workspace's, or its home, by the label of whichever instance."""
+    return labels.is_there(path.parent, path.name.removesuffix(_HOME))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
+from services.common.errors import InvalidArgument
 from services.workspace.docker.containers import User
 from services.workspace.docker.ground import Ground
 from services.workspace.docker.writable import allows
+from services.workspace.providers import directories
+from services.workspace.providers.labels import Label
 
 
 @pytest.mark.parametrize(
@@ -44,3 +48,23 @@ def test_roots_directory_is_closed_to_all_whom_its_mode_does_not_let_in(
 ) -> None:
     status = os.stat_result((mode, 1, 1, 1, *owner, 0, 0, 0, 0))
     assert allows(status, User(10001, 10001)) is taken
+
+
+@pytest.mark.parametrize("inside", ["", ".home", "/deep/er"])
+def test_what_any_instance_made_is_no_source(tmp_path: Path, inside: str) -> None:
+    """Its workspaces are others', also when nobody serves its state directory any more."""
+    former = tmp_path / "former"
+    project = former / "default"
+    project.mkdir(parents=True)
+    source = Path(f"{project}/w1{inside}")
+    source.mkdir(parents=True)
+    source.chmod(0o777)
+    ground = Ground("bridge", str(tmp_path / "state"), User(10001, 10001), root=str(tmp_path))
+    for other in ("null", "[" * 4096, '{"project": "default"}'):
+        (project / "w1.json").write_text(other)
+        assert ground.accept("field", str(source)) == str(source)
+    (project / "w1.json").unlink()
+    with directories.opened(str(project)) as parent:
+        Label("another", "gone", "local", "default", "w1").write(parent)
+    with pytest.raises(InvalidArgument, match="was made for a workspace"):
+        ground.accept("field", str(source))
