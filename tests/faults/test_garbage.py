@@ -10,6 +10,7 @@ import pytest
 from moorage.workspace.v1 import workspace_pb2
 
 from services.common.errors import MoorageError
+from services.workspace.docker.labels import PREFIX
 from tests.conditions import eventually
 from tests.databases import execute
 from tests.faults.wharf import Wharf
@@ -43,10 +44,13 @@ async def test_only_what_nobody_can_need_is_removed(ground: Wharf) -> None:
     await ground.put("stale", replace(labels, generation=0).to_engine())
     await ground.put("unknown", (await ground.labels("unknown")).to_engine())
     await ground.put("next", replace(labels, generation=2).to_engine())
+    # Whoever may ask the engine may say what no row can.
+    await ground.put("odd", {**labels.to_engine(), f"{PREFIX}workspace": "li\0ve"})
+    await ground.put("long", {**labels.to_engine(), f"{PREFIX}generation": "9" * 5000})
     theirs = [replace(labels, deployment="another"), replace(labels, instance="another")]
     kept = [await ground.put(f"theirs{number}", each.to_engine()) for number, each in enumerate(theirs)]
     dry = told(await ground.client.collect(dry_run=True))
-    expected = ["failed", "failed", "gone", "gone", "live", "lost", "unknown"]
+    expected = ["", "failed", "failed", "gone", "gone", "live", "live", "lost", "unknown"]
     assert sorted(dry) == [("orphan", each, False) for each in expected]
     assert sorted(told(await ground.client.collect())) == [("orphan", each, True) for each in expected]
     # The one of the next generation may be made just now; the row will say so.

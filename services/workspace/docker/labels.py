@@ -13,6 +13,8 @@ from services.workspace.workspaces import Workspace
 PREFIX: Final = "io.moorage."
 _LONGEST_PART: Final = 40
 _DIGEST: Final = 16
+# In figures; the database's numbers have no more.
+_LONGEST_NUMBER: Final = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,18 @@ class Labels:
         digest = hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:_DIGEST]
         parts = (self.instance, self.project, self.workspace)
         return "-".join(("moorage", *(part[:_LONGEST_PART] for part in parts), digest))
+
+
+def named(labels: Mapping[str, str], name: str) -> str:
+    """What a container says, whoever made it; empty where no row can say the same."""
+    said = labels.get(f"{PREFIX}{name}", "")
+    return "" if "\0" in said else said
+
+
+def generation_of(labels: Mapping[str, str]) -> int:
+    """The generation that a container says; 0, which no row has, where it says none."""
+    said = named(labels, "generation")
+    return int(said) if said.isdecimal() and len(said) <= _LONGEST_NUMBER else 0
 
 
 def selecting(deployment: str, instance: str, **more: str) -> dict[str, list[str]]:

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from services.common.failpoints import failpoint
 from services.common.logs import get_logger
-from services.workspace.docker import containers
+from services.workspace.docker import containers, labels
 from services.workspace.docker.containers import LEAVING, Places, User, Wanted
 from services.workspace.docker.engine import Engine
 from services.workspace.docker.equipment import Equipment
 from services.workspace.docker.exec.helpers import Helpers
 from services.workspace.docker.ground import Ground, Root, spec_of
-from services.workspace.docker.labels import PREFIX, Labels, selecting
+from services.workspace.docker.labels import Labels, selecting
 from services.workspace.docker.starting import Starter
 from services.workspace.providers import provisioned
 from services.workspace.providers.found import Found, Thing
@@ -208,13 +208,11 @@ def _give(descriptor: int, owner: tuple[int, int] | None) -> None:
 
 
 def _found(listed: dict[str, Any]) -> Found:
-    labels = listed["Labels"]
-    generation = labels.get(f"{PREFIX}generation", "")
+    said = listed["Labels"]
     return Found(
-        project=labels.get(f"{PREFIX}project", ""),
-        workspace_id=labels.get(f"{PREFIX}workspace", ""),
-        # No row has the generation 0.
-        generation=int(generation) if generation.isdecimal() else 0,
+        project=labels.named(said, "project"),
+        workspace_id=labels.named(said, "workspace"),
+        generation=labels.generation_of(said),
         thing=Thing.CONTAINER,
         resource=listed["Id"],
         usable=listed["State"] not in LEAVING,
