@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import io
 import os
 import stat
@@ -113,6 +114,29 @@ def test_what_only_a_tar_can_ask_for(tree: Path, entries: list[Entry]) -> None:
     with pytest.raises((Rejected, OSError)):
         unpacked(tar(entries), tree)
     assert (tree.parent / "outside").read_text() == "untouched"
+
+
+def test_a_zip_without_dates(tree: Path) -> None:
+    undated = bytearray(zipped([Entry("x", content=b"x")]))
+    for header, offset in ((b"PK\x03\x04", 10), (b"PK\x01\x02", 12)):
+        at = undated.index(header) + offset
+        undated[at : at + 4] = bytes(4)
+    unpacked(bytes(undated), tree)
+    assert (tree / "x").read_bytes() == b"x"
+    assert (tree / "x").stat().st_mtime == calendar.timegm((1980, 1, 1, 0, 0, 0))
+
+
+@pytest.mark.parametrize("target", ["", "a\0b", "x" * 4096], ids=["empty", "NUL", "long"])
+def test_targets_that_no_link_can_have(tree: Path, target: str) -> None:
+    for data in (tar([Entry("l", SYM, target=target)]), zipped([Entry("l", SYM, target=target)])):
+        if target != "a\0b" or data.startswith(b"PK"):
+            with pytest.raises(Rejected, match="'l' has no target that a link can have"):
+                unpacked(data, tree)
+
+
+def test_a_circle_of_links_is_called_so(tree: Path) -> None:
+    with pytest.raises(Rejected, match="in a circle"):
+        unpacked(tar([Entry("l", SYM, target="m"), Entry("m", SYM, target="l")]), tree)
 
 
 @pytest.mark.parametrize("packing", [*PACKINGS, "zip"])

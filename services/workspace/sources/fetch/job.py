@@ -92,7 +92,9 @@ def _told(error: Exception) -> dict[str, str]:
         case MemoryError() | RecursionError():
             return {"rejected": "it needs more memory than what is allowed"}
         case OSError() if error.errno in _THEIRS:
-            return {"rejected": str(error)[:_LONGEST_REASON]}
+            return {
+                "rejected": f"{error.filename!r} of it cannot be made: {error.strerror}"[:_LONGEST_REASON]
+            }
         case NotNow() | OSError() | http.client.HTTPException():
             return {"failed": str(error)[:_LONGEST_REASON] or type(error).__name__}
         case _:

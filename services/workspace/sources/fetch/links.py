@@ -35,8 +35,10 @@ def check_link(root: str, parts: tuple[str, ...]) -> None:
             here.append(part)
             continue
         hops += 1
-        if target.startswith("/") or hops > _MOST_HOPS:
-            raise Rejected(f"the link {name!r} leads out of it, or nowhere")
+        if target.startswith("/"):
+            raise Rejected(f"the link {name!r} leads out of it")
+        if hops > _MOST_HOPS:
+            raise Rejected(f"the link {name!r} goes through more than {_MOST_HOPS} links, or in a circle")
         ahead.extendleft(reversed(target.split("/")))
 
 

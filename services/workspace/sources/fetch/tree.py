@@ -18,6 +18,8 @@ _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEEPEST: Final = 100
 _LATEST: Final = 2**33
+LONGEST_TARGET: Final = 4095
+"""Bytes of what a symbolic link can lead to."""
 
 Parts = tuple[str, ...]
 
@@ -61,7 +63,9 @@ class Tree:
                 os.link(source[-1], parts[-1], src_dir_fd=origin, dst_dir_fd=parent, follow_symlinks=False)
 
     def link(self, name: str, target: str) -> None:
-        """A symbolic link, made at the end."""
+        """A symbolic link, made at the end; Rejected when no link can lead there."""
+        if not target or "\0" in target or len(os.fsencode(target)) > LONGEST_TARGET:
+            raise Rejected(f"the link {name!r} has no target that a link can have")
         self._tally.entry()
         self._tally.grow(len(target))
         self._links[_named(name)] = target

@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterator
 from typing import IO, Final, Protocol
 
 from services.workspace.sources.fetch.bounds import Bounds, Rejected, Tally
-from services.workspace.sources.fetch.tree import Tree
+from services.workspace.sources.fetch.tree import LONGEST_TARGET, Tree
 
 _CHUNK: Final = 256 * 1024
-_LONGEST_TARGET: Final = 4096
 _UNIX: Final = 3
 _ENCRYPTED: Final = 0x1
 
@@ -130,8 +129,8 @@ def _add_zipped(archive: zipfile.ZipFile, member: zipfile.ZipInfo, tree: Tree) -
     elif kind in {0, stat.S_IFREG}:
         with archive.open(member) as content:
             executable = bool(mode & stat.S_IXUSR)
-            modified = calendar.timegm((*member.date_time, 0, 0, 0))
-            tree.file(member.filename, executable=executable, modified=modified, pieces=_pieces(content))
+            moment = _moment(*member.date_time)
+            tree.file(member.filename, executable=executable, modified=moment, pieces=_pieces(content))
     elif kind == stat.S_IFLNK:
         with archive.open(member) as content:
             tree.link(member.filename, _target(content))
@@ -139,11 +138,13 @@ def _add_zipped(archive: zipfile.ZipFile, member: zipfile.ZipInfo, tree: Tree) -
         raise Rejected(f"{member.filename!r} is neither file, directory nor link")
 
 
+def _moment(year: int, month: int, day: int, *time: int) -> int:
+    """Seconds of the epoch. Packers that know no date write zeros, which no calendar has."""
+    return calendar.timegm((year, min(max(month, 1), 12), max(day, 1), *time, 0, 0, 0))
+
+
 def _target(content: IO[bytes]) -> str:
-    target = content.read(_LONGEST_TARGET + 1)
-    if not target or len(target) > _LONGEST_TARGET:
-        raise Rejected("a link of it has no target that a link can have")
-    return target.decode(errors="surrogateescape")
+    return content.read(LONGEST_TARGET + 1).decode(errors="surrogateescape")
 
 
 def _pieces(content: IO[bytes]) -> Iterator[bytes]:
