@@ -37,15 +37,20 @@ _PROJECT = "default"
 _PATIENCE = 60.0
 
 
+def engine_address() -> str:
+    """Of the engine that is measured."""
+    return os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+
+
 def why_not() -> str:
     """Why nothing can be measured here; empty when it can."""
     if shutil.which("docker") is None:
         return "no docker command here"
     try:
-        with contextlib.closing(docker.DockerClient(_address(), timeout=10)) as client:
+        with contextlib.closing(docker.DockerClient(engine_address(), timeout=10)) as client:
             client.images.get(IMAGE)
     except docker.errors.DockerException as error:
-        return f"no engine with the image {IMAGE} at {_address()}: {error}"
+        return f"no engine with the image {IMAGE} at {engine_address()}: {error}"
     return ""
 
 
@@ -122,7 +127,7 @@ class BareEngine:
     async def command(self, *arguments: str) -> bytes:
         """What the `docker` command says; an error when it fails."""
         process = await asyncio.create_subprocess_exec(
-            *("docker", "--host", _address(), *arguments),
+            *("docker", "--host", engine_address(), *arguments),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
         )
@@ -165,7 +170,7 @@ async def dock(directory: Path) -> AsyncIterator[tuple[Dock, BareEngine]]:
             open_channel(addresses["owner"]) as owner,
             open_channel(addresses["workspace"]) as workspace,
         ):
-            with contextlib.closing(docker.DockerClient(_address(), timeout=60)) as client:
+            with contextlib.closing(docker.DockerClient(engine_address(), timeout=60)) as client:
                 yield Dock(owner, workspace), BareEngine(client.api)
 
 
@@ -175,14 +180,10 @@ def _services(directory: Path, addresses: dict[str, str], url: str) -> list[Serv
     workspace = (
         *("--listen", addresses["workspace"], "--owner-address", addresses["owner"]),
         *("--instance-id", f"bench-{secrets.token_hex(4)}", "--root", str(directory / "root")),
-        *("--state-directory", str(directory / "state"), "--docker-host", _address()),
+        *("--state-directory", str(directory / "state"), "--docker-host", engine_address()),
         *("--docker-images", f'["{IMAGE}"]'),
     )
     return [
         ServiceSpec("owner", addresses["owner"], ("--listen", addresses["owner"]), variables),
         ServiceSpec("workspace", addresses["workspace"], workspace, variables),
     ]
-
-
-def _address() -> str:
-    return os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")

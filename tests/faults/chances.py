@@ -28,7 +28,7 @@ class Round:
 
 
 class Chances:
-    """Rounds without end: all faults in turn, and the steps that were met least.
+    """Rounds without end: all faults in turn, each at the steps that it met least, of those the rarest.
 
     `met` counts what happened, by fault and step; `steps` are all that there are, in their order.
     """
@@ -50,13 +50,21 @@ class Chances:
         """How often each fault happened to a workspace."""
         return _summed(self.met)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether each fault met each step at which it can do harm."""
+        return all(self.met[fault, step] for fault, steps in self._faults.items() for step in steps)
+
     def next(self) -> Round:
         """The next one."""
         if not self._left:
             self._left = self._random.sample(list(self._faults), len(self._faults))
         fault = self._left.pop()
-        possible, met = self._faults[fault], self.of_steps
-        rarest = sorted(possible, key=lambda step: (met[step], self._random.random()))[:_AT_ONCE]
+        met = self.of_steps
+        rarest = sorted(
+            self._faults[fault],
+            key=lambda step: (self.met[fault, step], met[step], self._random.random()),
+        )[:_AT_ONCE]
         # Whoever is to be held behind a step must have passed it before anybody is held there.
         return Round(fault, sorted(rarest, key=self.steps.index, reverse=True))
 
