@@ -13,6 +13,7 @@ from moorage.common.v1.binding_pb2 import Binding, CloudBinding
 from moorage.workspace.v1 import workspace_pb2
 
 from services.common import failpoints
+from services.workspace.docker import engine as engines
 from tests.conditions import eventually
 from tests.engines import PrivateEngine
 from tests.workspace.docker.yard import DOCKER, Yard, make
@@ -123,7 +124,10 @@ async def test_a_workspace_outlives_its_engine(
         assert (await lonely_yard.inspect())["Id"] == container
 
 
-async def test_an_engine_that_is_paused_says_so(lonely_yard: Yard, engine: PrivateEngine) -> None:
+async def test_an_engine_that_is_paused_says_so(
+    lonely_yard: Yard, engine: PrivateEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "_LOOK", 0.1)
     async with lonely_yard.running(docker_timeout=PATIENT) as (client, _):
         engine.pause()
         await eventually(lambda: _has_cause(client), within=30, what="the cause is told")
