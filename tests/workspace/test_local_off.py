@@ -31,6 +31,7 @@ async def test_neither_made_nor_supplied_directories_are_taken(machine: Machine)
         listed = (await client.stub.ListProviders(workspace_pb2.ListProvidersRequest())).providers
         [provider] = [one for one in listed if one.name == "local"]
         assert (provider.enabled, provider.root, provider.unavailable_cause) == (False, "", CAUSE)
+        assert provider.withheld
 
 
 async def test_nothing_runs_in_what_was_made_before_and_it_can_be_removed(machine: Machine) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import grp
 import math
 import os
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Final, TypeVar
 
 import docker
@@ -26,6 +29,7 @@ T = TypeVar("T")
 
 _UNIX: Final = "unix://"
 _ITS_OWN_FAULT: Final = 500
+_GROUPS_ACCESS: Final = stat.S_IRGRP | stat.S_IWGRP
 # How often it is asked whether it is there: seconds while it is, and while it is not.
 _LOOK: Final = 10.0
 _LOOK_AGAIN: Final = 1.0
@@ -61,7 +65,7 @@ class Engine:
         self._client: docker.DockerClient | None = None
         self._making = threading.Lock()
         self._cause = ""
-        self._missing = asyncio.Event()
+        self._stirred = asyncio.Event()
         self._on_back: list[Callable[[], None]] = []
 
     @property
@@ -127,14 +131,19 @@ class Engine:
     async def rest(self) -> None:
         """Return when it should be asked again: soon while it is away, at once when a call finds that it is.
 
-        So its return is noticed soon, whoever missed it.
+        So its return is noticed soon, whoever missed it. While it is there `stir` ends the rest, too.
         """
         if self._cause:
             await asyncio.sleep(_LOOK_AGAIN)
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LOOK):
-                await self._missing.wait()
+        else:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK):
+                    await self._stirred.wait()
+        self._stirred.clear()
+
+    def stir(self) -> None:
+        """Somebody wants to know now."""
+        self._stirred.set()
 
     def close(self) -> None:
         """Ask it nothing any more."""
@@ -163,6 +172,10 @@ class Engine:
             probe.settimeout(self._timeout)
             try:
                 probe.connect(self.address.removeprefix(_UNIX))
+            except PermissionError as error:
+                raise Away(
+                    f"no access to the engine at {self.address}: {error.strerror}{_advice(self.socket)}"
+                ) from error
             except OSError as error:
                 raise Away(f"no engine at {self.address}: {error.strerror or error}") from error
 
@@ -179,15 +192,30 @@ class Engine:
             log = _log.warning if self._expected else _log.debug
             log("the engine cannot be asked", address=self.address, cause=cause)
         self._cause = cause
-        self._missing.set()
+        self._stirred.set()
 
     def _heard(self) -> None:
         if self._cause:
             self._cause = ""
-            self._missing.clear()
             _log.info("the engine answers again", address=self.address)
             for tell in self._on_back:
                 tell()
+
+
+def _advice(path: str) -> str:
+    """What would give access to a socket: its group, if that has any."""
+    with contextlib.suppress(OSError):
+        found = Path(path).stat()
+        if found.st_mode & _GROUPS_ACCESS == _GROUPS_ACCESS:
+            return f"; whoever runs this service must be in group {_group(found.st_gid)}"
+    return ""
+
+
+def _group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
 
 
 def _is_silence(error: Exception) -> bool:

@@ -27,13 +27,14 @@ from services.workspace.docker.ground import Ground, Root
 from services.workspace.docker.labels import Labels, selecting
 from services.workspace.docker.making import NAME, Maker
 from services.workspace.docker.readiness import Readiness
+from services.workspace.docker.stock import Stock
 from services.workspace.exec.environment import heritable
 from services.workspace.exec.marker import Marker
 from services.workspace.exec.process import Process
 from services.workspace.providers import directories, roots
 from services.workspace.providers.files import Tree
 from services.workspace.providers.found import Found
-from services.workspace.providers.registry import Refused, Unasked, Unusable, Vanished
+from services.workspace.providers.registry import EngineState, Refused, Unasked, Unusable, Vanished
 from services.workspace.sources.wanted import Directory, Source
 from services.workspace.specs import Limits, Network, Spec
 from services.workspace.workspaces import Workspace
@@ -80,6 +81,7 @@ class DockerProvider:
         self._has_any = has_any
         self._maker = Maker(engine, helpers, ground)
         self._readiness = Readiness(ground, self._maker.starter.renew)
+        self._stock = Stock(engine, offer.images)
         self._deployment = ""
 
     async def prepare(self, marker: Marker) -> None:
@@ -114,13 +116,17 @@ class DockerProvider:
     async def _look(self) -> float | None:
         if not await self._is_used():
             return _LOOK_FOR_USE
-        await self.engine.look()
+        await self._stock.look()
         await self.engine.rest()
         return None
 
     async def _is_used(self) -> bool:
         """What was made goes on being used where nothing is made any more."""
-        return not self._withheld or await self._has_any()
+        return not self.withheld or await self._has_any()
+
+    async def engine_state(self) -> EngineState | None:
+        """See Provider."""
+        return None if self.withheld else await self._stock.state()
 
     @property
     def images(self) -> Sequence[str]:
@@ -144,11 +150,11 @@ class DockerProvider:
 
     @property
     def _barred(self) -> str:
-        return self._withheld or self._readiness.cause
+        return self.withheld or self._readiness.cause
 
     @property
-    def _withheld(self) -> str:
-        """Why the settings have none made; empty when they have."""
+    def withheld(self) -> str:
+        """See Provider."""
         if not self._offer.enabled:
             return "provisioning is disabled"
         if not self._offer.images:

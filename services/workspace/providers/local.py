@@ -49,7 +49,15 @@ class LocalProvider:
     @property
     def unavailable_cause(self) -> str:
         """See Provider."""
+        return self.withheld
+
+    @property
+    def withheld(self) -> str:
+        """See Provider."""
         return self.barred or ("" if self.enabled else "provisioning is disabled")
+
+    async def engine_state(self) -> None:
+        """See Provider."""
 
     @property
     def images(self) -> Sequence[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 from services.workspace.exec.process import Process
@@ -35,6 +36,16 @@ class Unasked(Unusable):
 
 class Silent(Unasked):
     """The provider answers nothing: it would say no more of anything else. The text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """An engine as it answered last; `version` is empty if it never did, `cause` if it does now."""
+
+    address: str
+    version: str
+    missing_images: Sequence[str]
+    cause: str
 
 
 class Provider(Protocol):
@@ -69,6 +80,15 @@ class Provider(Protocol):
     @property
     def unavailable_cause(self) -> str:
         """Why it cannot make any at the moment, as far as is known; empty when it can."""
+        ...
+
+    @property
+    def withheld(self) -> str:
+        """Why the settings have none made; empty when they have."""
+        ...
+
+    async def engine_state(self) -> EngineState | None:
+        """Of its engine, looked at anew if that takes no more than a moment; None without one, or with no use for it."""
         ...
 
     @property

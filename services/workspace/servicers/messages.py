@@ -13,7 +13,7 @@ from services.common.errors import InvalidArgument
 from services.common.validation import check_id, check_project, check_text
 from services.workspace import bindings
 from services.workspace.providers.local import NAME as LOCAL
-from services.workspace.providers.registry import Provider
+from services.workspace.providers.registry import EngineState, Provider
 from services.workspace.servicers.specs import limits, spec, spec_of
 from services.workspace.workspaces import BindingUnresolved, Intent, Origin, Source, Workspace
 
@@ -97,7 +97,7 @@ def workspace(stored: Workspace) -> workspace_pb2.Workspace:
     )
 
 
-def provider(which: Provider) -> workspace_pb2.Provider:
+def provider(which: Provider, engine: EngineState | None) -> workspace_pb2.Provider:
     """The contract's provider."""
     return workspace_pb2.Provider(
         name=which.name,
@@ -107,6 +107,17 @@ def provider(which: Provider) -> workspace_pb2.Provider:
         images=which.images,
         limits=limits(which.limits) if which.images else None,
         unavailable_cause=which.unavailable_cause,
+        withheld=bool(which.withheld),
+        engine=None if engine is None else _engine(engine),
+    )
+
+
+def _engine(state: EngineState) -> workspace_pb2.Engine:
+    return workspace_pb2.Engine(
+        address=state.address,
+        version=state.version,
+        missing_images=state.missing_images,
+        unavailable_cause=state.cause,
     )
 
 

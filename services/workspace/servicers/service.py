@@ -207,7 +207,11 @@ class WorkspaceServicer(WorkspaceServiceServicer):
     ) -> workspace_pb2.ListProvidersResponse:
         """See the contract."""
         return workspace_pb2.ListProvidersResponse(
-            providers=map(messages.provider, self._parts.registry.by_name())
+            providers=[
+                # That look may find the cause which is told then.
+                messages.provider(each, await each.engine_state())
+                for each in self._parts.registry.by_name()
+            ]
         )
 
     @contextlib.asynccontextmanager

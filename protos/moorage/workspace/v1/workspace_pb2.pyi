@@ -1267,6 +1267,8 @@ class Provider(_message.Message):
     IMAGES_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     UNAVAILABLE_CAUSE_FIELD_NUMBER: _builtins.int
+    WITHHELD_FIELD_NUMBER: _builtins.int
+    ENGINE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """E.g. `local`."""
     enabled: _builtins.bool
@@ -1277,6 +1279,8 @@ class Provider(_message.Message):
     """Local: used when a session names none. Absolute; empty when there is none."""
     unavailable_cause: _builtins.str
     """Why it cannot be used at the moment, in words; empty when it can."""
+    withheld: _builtins.bool
+    """Whether the instance's settings have it make none: on purpose, `enabled` is false then."""
     @_builtins.property
     def images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Docker: the images that can be asked for, the default one first."""
@@ -1284,6 +1288,10 @@ class Provider(_message.Message):
     @_builtins.property
     def limits(self) -> _provision_pb2.ResourceLimits:
         """Docker: limits that apply when none are asked for, and the most that can be."""
+
+    @_builtins.property
+    def engine(self) -> Global___Engine:
+        """Docker: what its containers run on. Not set while `withheld`, and by instances that do not tell."""
 
     def __init__(
         self,
@@ -1295,14 +1303,54 @@ class Provider(_message.Message):
         images: _abc.Iterable[_builtins.str] | None = ...,
         limits: _provision_pb2.ResourceLimits | None = ...,
         unavailable_cause: _builtins.str = ...,
+        withheld: _builtins.bool = ...,
+        engine: Global___Engine | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_directory", b"default_directory", "enabled", b"enabled", "images", b"images", "limits", b"limits", "name", b"name", "root", b"root", "unavailable_cause", b"unavailable_cause"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_directory", b"default_directory", "enabled", b"enabled", "engine", b"engine", "images", b"images", "limits", b"limits", "name", b"name", "root", b"root", "unavailable_cause", b"unavailable_cause", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Provider: _TypeAlias = Provider  # noqa: Y015
+
+@_typing.final
+class Engine(_message.Message):
+    """A Docker engine, as an instance knows it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    MISSING_IMAGES_FIELD_NUMBER: _builtins.int
+    UNAVAILABLE_CAUSE_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    """Where it is asked, e.g. `unix:///var/run/docker.sock`."""
+    version: _builtins.str
+    """As it says itself; empty if it has not answered since the instance started."""
+    unavailable_cause: _builtins.str
+    """Why it does not answer at the moment, in words; empty when it does, or was not asked yet."""
+    @_builtins.property
+    def missing_images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of the provider's images those that it did not have when it answered last. Nobody pulls them:
+        a workspace that asks for one fails. Says nothing while `version` is empty.
+        """
+
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+        version: _builtins.str = ...,
+        missing_images: _abc.Iterable[_builtins.str] | None = ...,
+        unavailable_cause: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "missing_images", b"missing_images", "unavailable_cause", b"unavailable_cause", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Engine: _TypeAlias = Engine  # noqa: Y015
 
 @_typing.final
 class ReadFileRequest(_message.Message):

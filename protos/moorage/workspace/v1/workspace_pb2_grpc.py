@@ -236,7 +236,8 @@ class WorkspaceServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListProviders(self, request, context):
-        """The providers of this instance.
+        """The providers of this instance. Their engines are asked what they have, which is waited for
+        half a second at most: then what is known of them is what they answered last.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

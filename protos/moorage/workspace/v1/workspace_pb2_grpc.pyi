@@ -111,7 +111,9 @@ class WorkspaceServiceStub:
     FAILED_PRECONDITION / PROVIDER_UNAVAILABLE when no such provider is registered.
     """
     ListProviders: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ListProvidersRequest, _workspace_pb2.ListProvidersResponse]
-    """The providers of this instance."""
+    """The providers of this instance. Their engines are asked what they have, which is waited for
+    half a second at most: then what is known of them is what they answered last.
+    """
 
 @_typing.type_check_only
 class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
@@ -196,7 +198,9 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     FAILED_PRECONDITION / PROVIDER_UNAVAILABLE when no such provider is registered.
     """
     ListProviders: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ListProvidersRequest, _workspace_pb2.ListProvidersResponse]  # type: ignore[assignment]
-    """The providers of this instance."""
+    """The providers of this instance. Their engines are asked what they have, which is waited for
+    half a second at most: then what is known of them is what they answered last.
+    """
 
 class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
     """Workspaces: the directories that agents work on, and the processes in them.
@@ -350,6 +354,8 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _workspace_pb2.ListProvidersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_workspace_pb2.ListProvidersResponse, _abc.Awaitable[_workspace_pb2.ListProvidersResponse]]:
-        """The providers of this instance."""
+        """The providers of this instance. Their engines are asked what they have, which is waited for
+        half a second at most: then what is known of them is what they answered last.
+        """
 
 def add_WorkspaceServiceServicer_to_server(servicer: WorkspaceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
