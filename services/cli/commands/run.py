@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,7 @@ import typer
 from moorage.common.v1 import record_pb2, turn_pb2
 from moorage.session.v1 import session_pb2
 
-from services.cli import baselines, refused
+from services.cli import baselines, refused, waiting
 from services.cli.activity import look
 from services.cli.agents import AgentOptionOption, McpOption, ModelOption, ModeOption, SecretOption, agent_of
 from services.cli.answering import AwaitsAnswer
@@ -212,10 +212,13 @@ async def _follow(
 ) -> turn_pb2.TurnState.ValueType:
     state = turn_pb2.TURN_STATE_UNSPECIFIED
     transcript = _transcript(output, scene)
-    view = LiveView(output, scene, partial(look, connection, session_id, stream.turn_id))
+    looking = partial(look, connection, session_id, stream.turn_id)
+    view = LiveView(output, scene, looking)
+    # A terminal shows it in the view.
+    aside = nullcontext() if output.is_lively else waiting.told(output.hint, looking)
     asker = Asker(connection, session_id, output) if has_terminal() and not output.as_json else None
     try:
-        async with aclosing(stream.events()) as events, view.shown():
+        async with aclosing(stream.events()) as events, view.shown(), aside:
             async for event in events:
                 if output.as_json:
                     output.message(event)
