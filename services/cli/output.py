@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from textwrap import fill
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
@@ -34,6 +35,12 @@ def _picture(match: re.Match[str]) -> str:
     if code < 0x20:
         return chr(_PICTURES + code)
     return "\u2421" if code == 0x7F else "\ufffd"
+
+
+def folded(text: str, indent: int, width: int = 80) -> str:
+    """The text in lines of that width, if its words let it; all but the first begin further right."""
+    below = " " * indent
+    return fill(text, width, subsequent_indent=below, break_long_words=False, break_on_hyphens=False)
 
 
 def _write(console: Console, text: str, style: str) -> None:
@@ -89,28 +96,38 @@ class Output:
         """Print a piece of a line for people, at once."""
         _write(self.console, text, style)
 
-    def table(self, rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> None:
+    def table(
+        self, rows: Iterable[Sequence[str]], columns: Sequence[str] = (), *, below: bool = False
+    ) -> None:
         """Print a table for people.
 
-        Under a header the last column gives way to a narrow terminal: from its left, or by a line of its own.
+        Under a header the last column gives way to a narrow terminal: from its left, or by a line of its own,
+        which it always has with `below`.
         """
         cells = [[harmless(cell) for cell in row] for row in rows]
-        if columns and self.console.is_terminal and cells:
-            self._fit(cells, columns)
+        if below:
+            columns = (*columns[:-1], f"\n{_BELOW}{columns[-1]}")
+        if columns and cells:
+            self._fit(cells, columns, below=below)
+        elif not columns and not cells:
+            return
         widths = [max(map(cell_len, column)) for column in zip(columns or cells[0], *cells, strict=True)]
         if columns:
             self.line(_aligned(columns, widths), "bold")
         for row in cells:
             self.line(_aligned(row, widths))
 
-    def _fit(self, cells: list[list[str]], columns: Sequence[str]) -> None:
-        others = list(zip(columns, *cells, strict=True))[:-1]
-        left = self.console.width - sum(max(map(cell_len, column)) + len(_GAP) for column in others)
-        below = left < min(_LEAST, max(cell_len(row[-1]) for row in cells))
-        room = max(self.console.width - len(_BELOW) if below else left, _LEAST)
-        for row in cells:
-            cell = _ending(row[-1], room)
-            row[-1] = f"\n{_BELOW}{cell}" if below and cell else cell
+    def _fit(self, cells: list[list[str]], columns: Sequence[str], *, below: bool) -> None:
+        if self.console.is_terminal:
+            others = list(zip(columns, *cells, strict=True))[:-1]
+            left = self.console.width - sum(max(map(cell_len, column)) + len(_GAP) for column in others)
+            below = below or left < min(_LEAST, max(cell_len(row[-1]) for row in cells))
+            room = max(self.console.width - len(_BELOW) if below else left, _LEAST)
+            for row in cells:
+                row[-1] = _ending(row[-1], room)
+        if below:
+            for row in cells:
+                row[-1] = row[-1] and f"\n{_BELOW}{row[-1]}"
 
     def hint(self, text: str) -> None:
         """Say something that is not a result."""

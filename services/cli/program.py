@@ -1,4 +1,4 @@
-"""The program's commands together, and how they say what is wrong with their arguments."""
+"""The program's commands together: what their help looks like, and how they say what is wrong with arguments."""
 
 from __future__ import annotations
 
@@ -24,6 +24,20 @@ class Program(TyperGroup):
         """Read those of a command, and run it."""
         with _plain():
             return super().invoke(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """One of them, by its name."""
+        command = super().get_command(ctx, cmd_name)
+        _reflow(command)
+        return command
+
+
+def _reflow(command: Any) -> None:
+    """Paragraphs of its help are as wide as the terminal, not as the source: a line's end is a space."""
+    if text := getattr(command, "help", None):
+        command.help = "\n\n".join(" ".join(each.split()) for each in text.split("\n\n"))
+    for below in getattr(command, "commands", {}).values():
+        _reflow(below)
 
 
 @contextlib.contextmanager

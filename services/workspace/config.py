@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from services.common.settings import (
+    CommonSettings,
     DatabaseSettings,
     ListenAddress,
     PositiveSeconds,
@@ -18,7 +19,18 @@ from services.common.settings import (
 )
 
 
-class WorkspaceSettings(ServiceSettings, DatabaseSettings):
+class EngineSettings(CommonSettings):
+    """Where the Docker engine is."""
+
+    model_config = SettingsConfigDict(env_prefix="MOORAGE_WORKSPACE_")
+
+    docker_host: str = Field(
+        default_factory=lambda: os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"),
+        description="address of the Docker engine; without it that of DOCKER_HOST",
+    )
+
+
+class WorkspaceSettings(ServiceSettings, DatabaseSettings, EngineSettings):
     """All settings; durations are in seconds, paths absolute and without links once read."""
 
     model_config = SettingsConfigDict(env_prefix="MOORAGE_WORKSPACE_")
@@ -76,10 +88,6 @@ class WorkspaceSettings(ServiceSettings, DatabaseSettings):
     source_timeout: PositiveSeconds = Field(600.0, description="until a source that is not there fails")
     docker_enabled: bool = Field(
         True, description="make new containers, if there is an image; removal always works"
-    )
-    docker_host: str = Field(
-        default_factory=lambda: os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"),
-        description="address of the Docker engine; without it that of DOCKER_HOST",
     )
     docker_images: tuple[str, ...] = Field(
         (), description="images that workspaces may have, the default one first; they are never pulled"

@@ -10,20 +10,27 @@ from functools import partial
 import pytest
 from moorage.workspace.v1 import workspace_pb2
 
+from services.cli import containers
 from services.cli.checkup import found
 from services.cli.commands import doctor
 from tests.cli.peers import WORKSPACE, serving
 from tests.cli.programs import Place, database_like
+from tests.engines import shared_engine
 
 pytestmark = pytest.mark.timeout(120)
 
 
 def test_what_does_not_run_is_no_check_mark(place: Place) -> None:
-    told = place.moorage("doctor")
+    nowhere = f"unix://{place.work}/none"
+    told = place.moorage("doctor", DOCKER_HOST=nowhere)
     assert told.returncode == 0
-    assert [line[0] for line in told.stdout.splitlines()] == ["✓", "✓", "✓", "-"]
-    checks = [json.loads(line) for line in place.moorage("doctor", "--json").stdout.splitlines()]
-    assert [(check["ok"], check["state"]) for check in checks] == [(True, "well")] * 3 + [(True, "absent")]
+    assert [line[0] for line in told.stdout.splitlines()] == ["✓", "✓", "✓", "-", "-"]
+    asked = place.moorage("doctor", "--json", MOORAGE_WORKSPACE_DOCKER_HOST=nowhere)
+    checks = [json.loads(line) for line in asked.stdout.splitlines()]
+    assert [(check["ok"], check["state"]) for check in checks] == [(True, "well")] * 3 + [
+        (True, "absent")
+    ] * 2
+    assert checks[-1]["text"] == f"no engine at {nowhere}: No such file or directory"
 
 
 def test_the_service_that_was_named_is_looked_at(moored: Place, place: Place) -> None:
@@ -93,6 +100,13 @@ async def test_an_instance_that_knows_no_containers_is_told_of() -> None:
     async with instance_with() as address:
         state, told = await found(partial(doctor._docker, address))
     assert (state, "has no such provider" in told) == ("absent", True)
+
+
+async def test_an_engine_that_no_service_uses_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOORAGE_WORKSPACE_DOCKER_HOST", shared_engine())
+    state, told = await found(containers.of_this_machine)
+    assert state == ("absent" if "make helper" in told else "well")
+    assert told.startswith("engine ")
 
 
 async def test_containers_that_are_wanted_and_cannot_be_made_are_no_check_mark() -> None:

@@ -60,7 +60,9 @@ def test_a_dry_run_tells_what_a_pass_would_do(moored: Place) -> None:
     }
     done = moored.moorage("workspace", "gc")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[1].split()[:4] == ["ghost", "yes", "default", "w1"]
+    _, _, row, resource = done.stdout.splitlines()
+    assert row.split()[:4] == ["ghost", "yes", "default", "w1"]
+    assert resource == f"    {root}"
     assert moored.moorage("workspace", "gc").stdout == "nothing to collect\n"
     assert "LOST" in moored.moorage("workspace", "list").stdout
 

@@ -99,9 +99,19 @@ async def test_a_database_that_ends_ends_everything(place: Place) -> None:
         await gone(family)
 
 
-def test_people_are_told_what_takes_a_while_and_where_the_data_lies(place: Place) -> None:
-    program = place.start("up", "--listen", "127.0.0.1:0")
+def test_people_are_told_what_takes_a_while_what_keeps_containers_away_and_where_the_data_lies(
+    place: Place,
+) -> None:
+    nowhere = f"unix://{place.work}/none"
+    program = place.start(
+        *("up", "--listen", "127.0.0.1:0", "--docker-image", "one"), MOORAGE_WORKSPACE_DOCKER_HOST=nowhere
+    )
     assert program.line() == "making the database…\n"
+    while not (line := program.line()).startswith("  docker "):
+        pass
+    told = line + program.line() + program.line()
+    assert told.startswith("  docker     no containers of one can be made: ")
+    assert f"no engine at {nowhere}:" in " ".join(told.split())
     while not (line := program.line()).startswith("The database is in "):
         pass
     assert (

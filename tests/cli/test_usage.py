@@ -41,6 +41,17 @@ def test_what_comes_after_two_dashes_is_no_option(place: Place) -> None:
     assert '"error"' not in told.stderr
 
 
+def test_paragraphs_of_help_are_as_wide_as_the_terminal(place: Place) -> None:
+    told = place.moorage("run", "--help", COLUMNS="80").stdout
+    line = " A new session works in this directory; with --docker in a container that has"
+    first = next(each for each in told.splitlines() if each.startswith(line))
+    assert told.splitlines()[told.splitlines().index(first) + 1].startswith(
+        " this directory in it, and nothing"
+    )
+    below = place.moorage("session", "create", "--help", COLUMNS="80").stdout
+    assert max(map(len, below.splitlines())) == 80
+
+
 def test_help_and_version_are_not_changed_by_it(place: Place) -> None:
     assert place.moorage("run", "--help", "--json").returncode == 0
     assert place.moorage("--version").stdout.startswith("moorage ")

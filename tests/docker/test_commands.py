@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -24,7 +25,8 @@ def moored(engine: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory
     """A directory in which `moorage up` runs, with two images."""
     place = Place.below(tmp_path_factory.mktemp("moored"))
     images = ("--docker-image", DEMO, "--docker-image", BUSYBOX)
-    with up(place, *images, MOORAGE_WORKSPACE_DOCKER_HOST=shared_engine()):
+    with up(place, *images, MOORAGE_WORKSPACE_DOCKER_HOST=shared_engine()) as (_, announced):
+        assert announced["docker"]["engine"]["version"]
         yield place
     place.clean()
 
@@ -76,11 +78,10 @@ def test_run_works_on_this_directory_in_a_container(here: Place, engine: docker.
 
 
 def test_workspaces_and_what_makes_them_are_shown(here: Place) -> None:
-    [told] = [
-        row for row in here.moorage("workspace", "providers").stdout.splitlines() if row.startswith("docker")
-    ]
-    assert told.split()[1] == "yes"
-    assert f"{DEMO}, {BUSYBOX}" in told
+    told = here.moorage("workspace", "providers").stdout
+    assert re.search(rf"^docker +makes any +yes\n +images +{DEMO}, {BUSYBOX}\n +limits ", told)
+    assert f" at {shared_engine()}\n" in told
+    assert "✓ docker     makes containers of" in here.moorage("doctor").stdout
     made = here.moorage(
         *("session", "create", "--docker", "--image", BUSYBOX, "--cpus", "0.5", "--pids", "20"),
         *("--setup", "touch set-up", "--idle-ttl", "2h", "--keep-for", "1d", "--wait", "--json"),
@@ -89,10 +90,10 @@ def test_workspaces_and_what_makes_them_are_shown(here: Place) -> None:
     workspace_id = session["workspace"]["workspaceId"]
     assert session["workspace"]["state"] == "READY"
     assert (Path(session["workspace"]["root"]) / "set-up").exists()
-    [row] = [
-        row for row in here.moorage("workspace", "list").stdout.splitlines() if row.startswith(workspace_id)
-    ]
-    assert row.split()[2:5] == ["READY", "docker", BUSYBOX]
+    listed = here.moorage("workspace", "list").stdout.splitlines()
+    [place] = [place for place, row in enumerate(listed) if row.startswith(workspace_id)]
+    assert listed[place].split()[2] == "READY"
+    assert listed[place + 1].split() == ["docker", BUSYBOX, session["workspace"]["root"]]
     facts = here.moorage("workspace", "get", workspace_id).stdout
     for fact in ("0.5 cpu", "20 processes", "touch set-up: exit code 0", "2h", "none"):
         assert fact in facts

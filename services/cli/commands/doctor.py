@@ -8,20 +8,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from moorage.workspace.v1 import workspace_pb2
-from moorage.workspace.v1.workspace_pb2_grpc import WorkspaceServiceStub
 
-from services.cli import checkup
+from services.cli import checkup, containers
 from services.cli.app import Context, JsonOption, run
-from services.cli.checkup import Absent, Check, Unwell
+from services.cli.checkup import Check, Unwell
 from services.cli.database import DatabaseAddress, DatabaseOption, DirectDatabaseOption, PasswordFileOption
 from services.cli.exits import Exit
 from services.cli.operators import OwnerOption, WorkspaceOption
-from services.cli.output import Output
+from services.cli.output import Output, folded
 from services.cli.state import Running, find_running, state_directory
 from services.cli.verifier import findings
-from services.common.channels import open_channel
 
+_INDENT = 13
 _SIGNS = {"well": ("✓", "green"), "absent": ("-", ""), "unwell": ("✗", "red")}
 
 
@@ -62,8 +60,11 @@ def _tell(output: Output, name: str, state: str, told: str) -> None:
         output.document({"check": name, "ok": state != "unwell", "state": state, "text": told})
         return
     sign, style = _SIGNS[state]
-    output.piece(f"{sign} ", style)
-    output.line(f"{name:<10} {told}")
+    line = f"{sign} {name:<10} {told}"
+    if output.console.is_terminal:
+        line = folded(line, _INDENT, output.console.width)
+    output.piece(line[: len(sign)], style)
+    output.line(line[len(sign) :])
 
 
 def _checks(named: dict[str, str], database: DatabaseAddress, project: str) -> dict[str, Check]:
@@ -80,7 +81,9 @@ def _checks(named: dict[str, str], database: DatabaseAddress, project: str) -> d
         checks["postgres"] = partial(checkup.reached, database)
     elif not elsewhere:
         checks["postgres"] = checkup.embedded
-    return checks | (_of_services(addresses, project) or {"services": checkup.none_run})
+    if services := _of_services(addresses, project):
+        return checks | services
+    return checks | {"services": checkup.none_run, "docker": containers.of_this_machine}
 
 
 def _addresses(named: dict[str, str], running: Running | None) -> dict[str, str]:
@@ -108,18 +111,7 @@ def _of_services(addresses: dict[str, str], project: str) -> dict[str, Check]:
 
 async def _docker(address: str) -> str:
     """Whether containers can be made, if they shall be."""
-    async with open_channel(address) as channel:
-        request = workspace_pb2.ListProvidersRequest()
-        answer = await WorkspaceServiceStub(channel).ListProviders(request, timeout=checkup.TIMEOUT)
-    docker = next((provider for provider in answer.providers if provider.name == "docker"), None)
-    if docker is None:
-        raise Absent("makes no containers: the workspace service has no such provider")
-    if not docker.images:
-        raise Absent("makes no containers: no image is allowed; `moorage up --docker-image` allows one")
-    images = ", ".join(docker.images)
-    if docker.unavailable_cause:
-        raise Unwell(f"no containers of {images} can be made: {docker.unavailable_cause}")
-    return f"makes containers of {images}"
+    return containers.told(await containers.provider_at(address, checkup.TIMEOUT))
 
 
 async def _agent(profile: str) -> str:

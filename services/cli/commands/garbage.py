@@ -45,7 +45,7 @@ def _tell(output: Output, found: workspace_pb2.CollectGarbageResponse, *, dry_ru
             output.message(each)
     elif found.garbage:
         columns = ("what", "done", "project", "workspace", "why", "resource")
-        output.table([_row(each, dry_run=dry_run) for each in found.garbage], columns)
+        output.table([_row(each, dry_run=dry_run) for each in found.garbage], columns, below=True)
     else:
         output.line("nothing to collect")
     for unasked in found.unasked:

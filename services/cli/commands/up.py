@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from google.protobuf.json_format import MessageToDict
+from moorage.workspace.v1 import workspace_pb2
 
+from services.cli import containers
 from services.cli.app import Context, JsonOption, run
 from services.cli.database import (
     URL_VARIABLE,
@@ -20,11 +23,13 @@ from services.cli.database import (
 from services.cli.exits import Exit
 from services.cli.failures import CommandFailed
 from services.cli.options import checked
-from services.cli.output import Output
+from services.cli.output import Output, folded
 from services.cli.stack import PORTS, Stack, StackOptions, run_stack
 from services.cli.state import find_running, state_directory
 from services.cli.supervisor import ServiceFailed
 from services.common.addresses import Address
+
+_INDENT = 13
 
 
 class ServedAbove(CommandFailed):
@@ -82,7 +87,7 @@ async def _serve(output: Output, stack: StackOptions, *, separate: bool) -> Exit
     if not separate:
         _refuse_below_another(stack.root)
     async with run_stack(stack) as running:
-        _announce(output, running)
+        _announce(output, running, await containers.allowed_at(running.running.workspace))
         try:
             return await running.during(_until_interrupted())
         except asyncio.CancelledError:
@@ -115,10 +120,11 @@ def _addresses(listen: str) -> dict[str, str]:
     return {"session": listen} if address.port else dict.fromkeys(PORTS, listen)
 
 
-def _announce(output: Output, stack: Stack) -> None:
+def _announce(output: Output, stack: Stack, docker: workspace_pb2.Provider | None) -> None:
+    """`docker` where containers are allowed."""
     running = stack.running
     if output.as_json:
-        output.document(asdict(running))
+        output.document(asdict(running) | ({"docker": MessageToDict(docker)} if docker else {}))
         return
     output.line(f"Moorage serves {running.root}", "bold")
     output.table(
@@ -130,6 +136,9 @@ def _announce(output: Output, stack: Stack) -> None:
             ("  runner", running.runner, ""),
         ]
     )
+    if docker:
+        text, style = containers.brief(docker)
+        output.line(folded(f"  docker     {text}", _INDENT), style)
     if stack.postgres:
         output.line(f"The database is in {stack.postgres.place}.")
     output.line(f"Logs are in {running.logs}. Ctrl-C ends everything.")

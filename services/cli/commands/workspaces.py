@@ -17,9 +17,10 @@ from services.cli.exits import Exit
 from services.cli.facts import local
 from services.cli.making import network_name
 from services.cli.operators import WorkspaceOption, channel_to
+from services.cli.providers import limits_in_words, rows_of
 from services.cli.quantities import told_duration
-from services.common.quantities import told_bytes
 
+COLUMNS: Final = ("workspace", "session", "state", "provider, image, root")
 _PAGE: Final = 1000
 
 app = typer.Typer(no_args_is_help=True, help="Workspaces.")
@@ -41,8 +42,7 @@ def list_workspaces(
             for found in page.workspaces:
                 options.output.message(found)
         else:
-            columns = ("workspace", "session", "state", "provider", "image", "root")
-            options.output.table(map(_row, page.workspaces), columns)
+            options.output.table(map(_row, page.workspaces), COLUMNS, below=True)
         if page.next_page_token:
             options.output.hint(f"there are more than {_PAGE}")
         return Exit.COMPLETED
@@ -87,8 +87,7 @@ def providers(context: typer.Context, workspace: WorkspaceOption = "", _json: Js
             for found in answer.providers:
                 options.output.message(found)
         else:
-            columns = ("provider", "makes workspaces", "limits", "images, or where directories may lie")
-            options.output.table(map(_provider_row, answer.providers), columns)
+            options.output.table(rows_of(answer.providers))
         return Exit.COMPLETED
 
     run(options.output, work)
@@ -99,9 +98,7 @@ def _row(found: workspace_pb2.Workspace) -> tuple[str, ...]:
         found.workspace_id,
         found.session_id,
         _state(found),
-        found.provider,
-        found.spec.image or "-",
-        found.root,
+        "  ".join(filter(None, (found.provider, found.spec.image, found.root))),
     )
 
 
@@ -118,7 +115,7 @@ def _facts(found: workspace_pb2.Workspace) -> list[tuple[str, str]]:
         "provider": found.provider,
         "image": spec.image,
         "network": network_name(spec.network) if spec.network else "",
-        "limits": _limits(spec.limits),
+        "limits": limits_in_words(spec.limits),
         "source": _source(spec.source),
         "set up by": _setup(found),
         "root": found.root,
@@ -136,17 +133,6 @@ def _facts(found: workspace_pb2.Workspace) -> list[tuple[str, str]]:
 def _time(found: workspace_pb2.Workspace, name: str) -> str:
     time: Timestamp = getattr(found, name)
     return local(time) if time.ToDatetime(UTC).timestamp() else ""
-
-
-def _limits(limits: provision_pb2.ResourceLimits) -> str:
-    told = []
-    if limits.HasField("cpus"):
-        told.append(f"{limits.cpus:g} cpu")
-    if limits.HasField("memory_bytes"):
-        told.append(told_bytes(limits.memory_bytes))
-    if limits.HasField("pids"):
-        told.append(f"{limits.pids} processes")
-    return ", ".join(told)
 
 
 def _source(source: provision_pb2.WorkspaceSource) -> str:
@@ -173,10 +159,3 @@ def _setup(found: workspace_pb2.Workspace) -> str:
         "timeout": ": took too long",
     }.get(ended.WhichOneof("how") or "", "")
     return f"{command}{how}"
-
-
-def _provider_row(provider: workspace_pb2.Provider) -> tuple[str, ...]:
-    enabled = "yes" if provider.enabled and not provider.unavailable_cause else "no"
-    cause = f": {provider.unavailable_cause}" if provider.unavailable_cause else ""
-    what = ", ".join(provider.images) or provider.root
-    return provider.name, f"{enabled}{cause}", _limits(provider.limits) or "-", what or "-"

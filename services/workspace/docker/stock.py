@@ -54,6 +54,11 @@ class Stock:
             self._waiting.append(looked)
             self._engine.stir()
             await asyncio.wait([looked], timeout=_MOMENT)
+        return self.last
+
+    @property
+    def last(self) -> EngineState:
+        """As it answered last, and whether it does."""
         return EngineState(self._engine.address, self._told.version, self._told.missing, self._engine.cause)
 
 
