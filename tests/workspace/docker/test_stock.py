@@ -1,4 +1,4 @@
-"""What is told of an engine: its version, and which images it lacks; nobody waits for one that hangs (F6)."""
+"""What is told of an engine: its version, and which images it lacks; nobody waits for one that hangs (W5)."""
 
 from __future__ import annotations
 
