@@ -52,6 +52,8 @@ def _rows(provider: workspace_pb2.Provider) -> list[tuple[str, str, str]]:
 def _makes(provider: workspace_pb2.Provider) -> str:
     if cause := provider.unavailable_cause:
         return f"no: {cause}"
+    if provider.HasField("engine") and not provider.engine.version:
+        return "not known yet"
     return "yes" if provider.enabled else "no"
 
 

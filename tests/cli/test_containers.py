@@ -109,6 +109,12 @@ def test_providers_fit_a_terminal(terminal: bool) -> None:
     assert f"engine 28.5.2 at {ADDRESS} local makes any yes below /home/me/project" in told
 
 
+def test_of_an_engine_that_has_not_answered_nothing_is_known() -> None:
+    rows = rows_of([provider(version="")])
+    assert rows[0] == ("docker", "makes any", "not known yet")
+    assert rows[-1] == ("", "engine", f"does not answer yet, at {ADDRESS}")
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_workspaces_fit_a_terminal(terminal: bool) -> None:
     output, file = printed(terminal=terminal)
