@@ -191,12 +191,13 @@ class Worker:
 
     async def _provision(self, workspace: Workspace) -> None:
         provider = self._registry.get(workspace.provider)
-        await failpoint("workspace.provision.before_make")
-        await provider.provision(workspace, self._instance.marker.deployment)
-        await failpoint("workspace.provision.after_make")
-        await self._filling.fill(workspace)
-        await failpoint("workspace.provision.after_fill")
-        await self._setting_up.run(workspace, provider)
+        if not await self._setting_up.is_over(workspace, provider):
+            await failpoint("workspace.provision.before_make")
+            await provider.provision(workspace, self._instance.marker.deployment)
+            await failpoint("workspace.provision.after_make")
+            await self._filling.fill(workspace)
+            await failpoint("workspace.provision.after_fill")
+            await self._setting_up.run(workspace, provider)
         await self._workspaces.settle(workspace, WorkspaceState.READY)
 
     async def _remove(self, workspace: Workspace) -> None:

@@ -90,6 +90,21 @@ class SourceStore:
                 json.dumps(asdict(result)),
             )
 
+    async def drop_result(self, workspace: Workspace) -> None:
+        """It is not known any more, while it is being made."""
+        async with self._database.connection() as connection:
+            await connection.execute(
+                """
+                DELETE FROM workspace.setups
+                WHERE project = $1 AND workspace_id = $2 AND EXISTS (
+                    SELECT FROM workspace.workspaces
+                    WHERE project = $1 AND workspace_id = $2 AND state = 'PROVISIONING'
+                )
+                """,
+                workspace.project,
+                workspace.workspace_id,
+            )
+
     async def forget(self, workspace: Workspace) -> None:
         """Drop what is kept besides its row."""
         async with self._database.transaction() as connection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from google.protobuf.duration_pb2 import Duration
 from moorage.common.v1 import provision_pb2
 from moorage.workspace.v1 import workspace_pb2
 
+from services.common import failpoints
 from services.common.errors import InvalidArgument
 from tests.conditions import eventually
+from tests.gates import Gates
 from tests.workspace.instances import Client, Machine, running
 from tests.workspace.sources.archives import Entry, tar
 from tests.workspace.sources.wishes import FAILED, READY, made, of_archive
@@ -23,6 +26,12 @@ Setup = provision_pb2.SetupCommand
 
 def shell(script: str, **wish: object) -> provision_pb2.SetupCommand:
     return Setup(command=["sh", "-c", script], **wish)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever comes after a command's end was kept fails."""
+    monkeypatch.setitem(failpoints._active, "workspace.setup.after_result", "error")
 
 
 async def test_it_finds_the_source_and_what_it_makes_stays(client: Client) -> None:
@@ -151,6 +160,48 @@ async def test_one_whose_end_nobody_saw_is_run_again(client: Client, machine: Ma
     assert workspace.state == READY, workspace.state_reason
     assert len(runs.read_text().splitlines()) == 2
     assert not Path("/proc", pid).exists()
+
+
+async def test_one_that_kills_what_watches_over_it_is_not_run_for_ever(
+    client: Client, machine: Machine
+) -> None:
+    workspace = await made(client, setup=shell("echo run >> ../../../runs; kill -9 $PPID; sleep 1000"))
+    assert workspace.state == FAILED
+    assert workspace.state_reason == "it is not known how its set-up command ended, 4 times"
+    assert (machine.directory / "runs").read_text() == "run\n" * 4
+
+
+@pytest.mark.usefixtures("broken_off")
+async def test_one_whose_end_was_kept_is_not_run_again(client: Client) -> None:
+    """Nor is what it made undone, by the source it was made from."""
+    archive = of_archive(data=tar([Entry("a", content=b"source")]))
+    workspace = await made(client, setup=shell("echo run >> runs; cat a > b; rm a"), **archive)
+    assert workspace.state == READY, workspace.state_reason
+    found = {each.name: each.read_text() for each in Path(workspace.root).iterdir()}
+    assert found == {"runs": "run\n", "b": "source"}
+
+
+@pytest.mark.usefixtures("broken_off")
+async def test_one_that_failed_is_not_run_again(client: Client, machine: Machine) -> None:
+    workspace = await made(client, setup=shell("echo run >> ../../../runs; exit 3"))
+    assert (workspace.state, workspace.state_reason) == (FAILED, "its set-up command ended with 3")
+    assert (machine.directory / "runs").read_text() == "run\n"
+
+
+async def test_what_it_made_is_made_anew_where_it_is_gone(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(failpoints._active, failpoints.ALL, f"gate:{tmp_path}/gates")
+    kept = Gates(tmp_path / "gates").hold("workspace.setup.after_result")
+    async with running(machine) as (client, _):
+        spec = provision_pb2.ProvisionSpec(setup=shell("echo run >> ../../../runs; touch made"))
+        root = Path((await client.provision(provision=spec)).workspace.root)
+        await kept.reached()
+        shutil.rmtree(root)
+        kept.release()
+        assert (await client.settled()).state == READY
+    assert [each.name for each in root.iterdir()] == ["made"]
+    assert (machine.directory / "runs").read_text() == "run\nrun\n"
 
 
 async def test_one_that_lasts_too_long_for_the_workspace_ends(machine: Machine) -> None:
