@@ -15,13 +15,17 @@ from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 PORTS: Final = {"http": 80, "https": 443}
-ANY_PUBLIC: Final = "*"
 LONGEST: Final = 2048
 
 _PRINTABLE: Final = re.compile(r"[!-~]+")
+# In globs: one of several characters, and what matches whatever there is.
+_SET: Final = re.compile(r"\[[^]]+]")
+_NAMELESS: Final = re.compile(r"[.:*?]*[*?][.:*?]*")
 _HOST: Final = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
-# Networks whose addresses hold one of version 4, in their last bits or behind the prefix.
-_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+# Networks whose addresses hold one of version 4 in their last bits: NAT64, IPv4-translated, IPv4-compatible.
+_HOLDING: Final = tuple(ipaddress.IPv6Network(each) for each in ("64:ff9b::/96", "::ffff:0:0:0/96", "::/96"))
+# What leads to one network's own machines, though Python counts it as global: NAT64 of local use, site-local.
+_LOCAL: Final = tuple(ipaddress.IPv6Network(each) for each in ("64:ff9b:1::/48", "fec0::/10"))
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -83,16 +87,17 @@ def _local(text: str, split: SplitResult) -> Url:
 class Hosts:
     """Hosts that sources may be fetched from: globs of HOST or HOST:PORT.
 
-    `*` alone is every host whose addresses are all public. A host that another pattern names
-    may have any address: whoever named it knows.
+    `*` is every host whose addresses are all public, and `*:PORT` the same at this port. A host
+    that another pattern names may have any address: whoever named it knows.
     """
 
     patterns: Sequence[str]
 
     def addresses(self, url: Url) -> list[str]:
         """Where it may be reached; Forbidden, OSError when its name leads nowhere."""
-        named = any(self._names(pattern, url) for pattern in self.patterns if pattern != ANY_PUBLIC)
-        if not named and ANY_PUBLIC not in self.patterns:
+        matching = [pattern for pattern in self.patterns if _matches(pattern, url)]
+        named = any(not _is_any(pattern) for pattern in matching)
+        if not matching:
             raise Forbidden(f"{url.host} is none of the hosts that sources may come from")
         found = socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
         addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
@@ -100,14 +105,24 @@ class Hosts:
             raise Forbidden(f"{url.host} has an address that is not public")
         return addresses
 
-    @staticmethod
-    def _names(pattern: str, url: Url) -> bool:
-        return fnmatchcase(url.host, pattern) or fnmatchcase(f"{url.host}:{url.port}", pattern)
+
+def _matches(pattern: str, url: Url) -> bool:
+    if fnmatchcase(url.host, pattern):
+        return True
+    return ":" in pattern and fnmatchcase(f"{url.host}:{url.port}", pattern)
+
+
+def _is_any(pattern: str) -> bool:
+    """Whether it says nothing about the host, though perhaps about the port."""
+    bare = _SET.sub("*", pattern)
+    return any(_NAMELESS.fullmatch(each) for each in (bare, bare.rpartition(":")[0]))
 
 
 def is_public(address: str) -> bool:
     """Whether everybody on the internet would reach the same machine by it."""
     parsed = _embedded(ipaddress.ip_address(address.partition("%")[0]))
+    if any(parsed in network for network in _LOCAL):
+        return False
     return parsed.is_global and not parsed.is_multicast
 
 
@@ -115,7 +130,7 @@ def _embedded(address: _Address) -> _Address:
     """The address of version 4 that one of version 6 stands for, if it does."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
-    if address in _NAT64:
+    if any(address in network for network in _HOLDING):
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     teredo = address.teredo
     return address.ipv4_mapped or address.sixtofour or (teredo[1] if teredo else address)

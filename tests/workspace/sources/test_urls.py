@@ -75,14 +75,21 @@ def test_what_cannot(text: str) -> None:
         "fd00::1",
         "::ffff:169.254.169.254",
         "64:ff9b::a9fe:a9fe",
+        "64:ff9b:1::a00:1",
         "2002:7f00:1::",
+        "::10.0.0.1",
+        "::127.0.0.1",
+        "::ffff:0:10.0.0.1",
+        "fec0::1",
     ],
 )
 def test_what_is_not_public(address: str) -> None:
     assert not is_public(address)
 
 
-@pytest.mark.parametrize("address", ["93.184.216.34", "2606:4700::1111", "::ffff:93.184.216.34"])
+@pytest.mark.parametrize(
+    "address", ["93.184.216.34", "2606:4700::1111", "::ffff:93.184.216.34", "64:ff9b::93.184.216.34"]
+)
 def test_what_is(address: str) -> None:
     assert is_public(address)
 
@@ -97,6 +104,26 @@ def test_loopback_has_to_be_named() -> None:
         Hosts(("*", "localhost:8081", "*.localhost")).addresses(url)
     for pattern in ("localhost", "local*", "localhost:8080"):
         assert "127.0.0.1" in Hosts((pattern,)).addresses(url)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*:8080", "*:*", "**:80*", "?*:8080", "[0-9:]*:8080", "*[a-z0-9]", "*.*", "*.*:8080"]
+)
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "[::8080]"])
+def test_a_pattern_that_names_no_host_is_for_public_ones(pattern: str, host: str) -> None:
+    with pytest.raises(Forbidden):
+        Hosts((pattern,)).addresses(parse(f"http://{host}:8080/x"))
+    public = Hosts((pattern,)).addresses(parse("http://93.184.216.34:8080/x"))
+    assert public == ["93.184.216.34"]
+
+
+def test_a_pattern_is_for_its_port() -> None:
+    for pattern in ("*:443", "*443", "93.184.216.34:443"):
+        with pytest.raises(Forbidden, match="none of the hosts"):
+            Hosts((pattern,)).addresses(parse("http://93.184.216.34:80/x"))
+    for pattern, host in (("::1", "::1"), ("10.*", "10.1.2.3"), ("10.1.2.3:80", "10.1.2.3")):
+        written = f"[{host}]" if ":" in host else host
+        assert Hosts((pattern,)).addresses(parse(f"http://{written}/")) == [host]
 
 
 def test_numbers_in_other_forms_are_seen_through() -> None:
