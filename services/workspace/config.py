@@ -77,8 +77,8 @@ class WorkspaceSettings(ServiceSettings, DatabaseSettings, EngineSettings):
     )
     source_hosts: tuple[str, ...] = Field(
         ("*",),
-        description="globs of HOST or HOST:PORT that git and archives may come from; `*` alone is every host "
-        "whose addresses are all public, others may have any",
+        description="globs of HOST or HOST:PORT that git and archives may come from; `*` and `*:PORT` are every "
+        "host whose addresses are all public, hosts that others name may have any",
     )
     source_bytes: int = Field(1 << 30, description="most that a source may be, packed and unpacked", ge=1)
     source_files: int = Field(200_000, description="most files, directories and links in a source", ge=1)

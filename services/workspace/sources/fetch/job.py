@@ -23,6 +23,7 @@ from services.workspace.providers import directories
 from services.workspace.sources.fetch.bounds import Bounds, Rejected
 from services.workspace.sources.fetch.git import Means, Wanted, check_out
 from services.workspace.sources.fetch.local import Inside
+from services.workspace.sources.fetch.sealed import seal
 from services.workspace.sources.fetch.unpack import unpack
 from services.workspace.sources.fetch.web import NotNow, download
 from services.workspace.sources.urls import Forbidden, Hosts, parse
@@ -76,6 +77,7 @@ def main() -> None:
     os.umask(0o022)
     try:
         job.bounds.apply()
+        seal(".")
         with _place() as place:
             (_git if job.kind == "git" else _archive)(job, place)
             _hand_over(place / "tree")
