@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -83,6 +84,7 @@ class DockerProvider:
         self._readiness = Readiness(ground, self._maker.starter.renew)
         self._stock = Stock(engine, offer.images)
         self._deployment = ""
+        self._changes: dict[str, Future[None]] = {}
 
     async def prepare(self, marker: Marker) -> None:
         """Whose containers are its own, and what its processes carry."""
@@ -229,9 +231,16 @@ class DockerProvider:
     async def reach(self, workspace: Workspace, network: Network) -> None:
         """See Provider."""
         container = await self._running(workspace)
+        # What is asked for goes on when nobody waits for it, and would come after what is asked for now.
+        self._changes = {which: call for which, call in self._changes.items() if not call.done()}
+        if container.id in self._changes:
+            raise Unasked("the engine has not yet said what became of an earlier change of its network")
         with _asked_again():
-            name = self._ground.network(network)
-            await self.engine.call(partial(containers.connect, container.id, name))
+            change = self.engine.begin(
+                partial(containers.connect, container.id, self._ground.network(network))
+            )
+            self._changes[container.id] = change
+            await self.engine.answer(change)
 
     @contextlib.contextmanager
     def files(self, workspace: Workspace) -> Iterator[Tree]:

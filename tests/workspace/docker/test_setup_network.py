@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import docker
 import pytest
 from moorage.common.v1 import provision_pb2
 from moorage.workspace.v1 import workspace_pb2
 
+from services.workspace.docker import containers
 from tests.conditions import eventually
 from tests.workspace.docker.yard import Yard
 from tests.workspace.instances import Client
@@ -108,6 +111,38 @@ async def test_what_its_command_may_reach_is_gone_when_it_is_ready(yard: Yard) -
         assert workspace.state == READY, workspace.state_reason
     assert list((await yard.inspect())["NetworkSettings"]["Networks"]) == ["none"]
     assert (yard.directory() / "runs").read_text() == "run\n"
+
+
+async def test_a_change_that_comes_late_comes_before_the_next_one(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits any more for the wider network; given after the usual one it would stay."""
+    released, connect, begun = threading.Event(), containers.connect, threading.Event()
+
+    def late(container_id: str, network: str, client: docker.DockerClient) -> None:
+        if not begun.is_set():
+            begun.set()
+            released.wait()
+        connect(container_id, network, client)
+
+    monkeypatch.setattr(containers, "connect", late)
+    setup = provision_pb2.SetupCommand(command=["true"], network=BRIDGE)
+    spec = provision_pb2.ProvisionSpec(provider="docker", network=NONE, setup=setup)
+    async with yard.running(docker_timeout=2.0) as (client, _):
+        await client.provision(provision=spec)
+
+        async def waits() -> bool:
+            workspace = await client.get()
+            assert workspace.state == workspace_pb2.WORKSPACE_STATE_PROVISIONING
+            return "an earlier change" in workspace.state_reason
+
+        try:
+            await eventually(waits, within=30, what="it waits for the first change")
+        finally:
+            released.set()
+        workspace = await client.settled()
+        assert workspace.state == READY, workspace.state_reason
+        assert list((await yard.inspect())["NetworkSettings"]["Networks"]) == ["none"]
 
 
 def _flag(value: object) -> str:
