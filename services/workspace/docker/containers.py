@@ -78,8 +78,16 @@ class Container:
         return self.status in LEAVING
 
 
-def create(wanted: Wanted, client: docker.DockerClient) -> str:
-    """Make it, not started; the id. Refused, PassedBy, Unusable; one that has exactly its labels is adopted."""
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A container that was wanted; `ran` when it was found, and may have run for long."""
+
+    id: str
+    ran: bool = False
+
+
+def create(wanted: Wanted, client: docker.DockerClient) -> Made:
+    """Make it, not started. Refused, PassedBy, Unusable; one that has exactly its labels is adopted."""
     api: Any = client.api
     try:
         made = api.create_container(
@@ -104,7 +112,7 @@ def create(wanted: Wanted, client: docker.DockerClient) -> str:
                 f"the engine must have the directories of this instance at the same paths: {error.explanation}"
             ) from error
         raise
-    return str(made["Id"])
+    return Made(str(made["Id"]))
 
 
 def _bounds(wanted: Wanted, api: Any) -> Any:
@@ -139,14 +147,14 @@ def _mounts(places: Places) -> list[docker.types.Mount]:
     ]
 
 
-def adopt(labels: Labels, client: docker.DockerClient) -> str:
+def adopt(labels: Labels, client: docker.DockerClient) -> Made:
     """What has the name of one that is to be made, if it has its labels as well. Refused, PassedBy."""
     found = inspect(labels.name, client)
     if found is None or found.is_leaving:
         raise PassedBy(f"the engine keeps the name {labels.name} of a container that is gone or going")
     if not labels.are(found.labels):
         raise Refused(f"the name {labels.name} is taken by container {found.id[:12]}, which is not ours")
-    return found.id
+    return Made(found.id, found.running)
 
 
 def inspect(name: str, client: docker.DockerClient) -> Container | None:

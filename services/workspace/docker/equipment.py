@@ -12,18 +12,36 @@ import os
 import platform
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from services.workspace.docker.exec.helper import HELPER_PATH, helper_program
 from services.workspace.providers import directories
 
 _NAME: Final = Path(HELPER_PATH).name
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DRAFT: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# Whoever a container's processes are can execute it, and nobody can change it.
-_MODE: Final = 0o555
+# Whoever a container's processes are can execute it, and nobody can change it. Nor read it: so the kernel lets
+# nobody look into its process from its very first instruction on, when it cannot yet have asked for that itself.
+_MODE: Final = 0o111
 _DIRECTORY_MODE: Final = 0o755
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A helper that was put there: its file, as nobody can have changed it without a trace."""
+
+    device: int
+    inode: int
+    size: int
+    mode: int
+    owner: int
+    changed: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> Self:
+        """As a look at it says."""
+        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mode, found.st_uid, found.st_ctime_ns)
 
 
 class Equipment:
@@ -32,27 +50,55 @@ class Equipment:
     def __init__(self, directory: str) -> None:
         """`directory` lies two levels below the state directory; it is not made yet."""
         self.directory: Final = directory
-        self._is_ready = False
+        self._placed: Placed | None = None
         self._one_at_a_time = asyncio.Lock()
+        self._under_way: set[asyncio.Task[None]] = set()
 
     async def ready(self) -> None:
-        """Return when the helper is there for containers that start. HelperMissing, OSError."""
+        """Return when the helper of this start is there, for all containers. HelperMissing, OSError.
+
+        What was begun for a caller who goes away is not disturbed by the next one.
+        """
+        work = asyncio.create_task(self._have_placed())
+        self._under_way.add(work)
+        work.add_done_callback(self._ended)
+        await asyncio.shield(work)
+
+    async def _have_placed(self) -> None:
         async with self._one_at_a_time:
-            # The engine is this machine's own.
-            await asyncio.to_thread(place, self.directory, helper_program(platform.machine()))
-            self._is_ready = True
+            self._placed = await asyncio.to_thread(_placed, self.directory, self._placed)
 
-    async def renewed(self) -> None:
-        """The same for those that run: they have the one of an earlier start of this instance, until it was ready once."""
-        if not self._is_ready:
-            await self.ready()
+    def _ended(self, work: asyncio.Task[None]) -> None:
+        self._under_way.discard(work)
+        if not work.cancelled():
+            # Nobody may be there any more to be told.
+            work.exception()
 
 
-def place(directory: str, program: bytes) -> None:
-    """Have exactly this program there, whole at each moment. Blocks."""
-    with _made(Path(directory)) as own:
-        if not _is_there(program, own):
-            _replace(program, own)
+def _placed(directory: str, before: Placed | None) -> Placed:
+    if before is not None and is_there(directory, before):
+        return before
+    # The engine is this machine's own.
+    return place(directory, helper_program(platform.machine()))
+
+
+def is_there(directory: str, placed: Placed) -> bool:
+    """Whether it still is, where containers find it. Blocks."""
+    try:
+        with directories.opened(directory) as own:
+            is_open = stat.S_IMODE(os.fstat(own).st_mode) == _DIRECTORY_MODE
+            return is_open and Placed.of(os.stat(_NAME, dir_fd=own, follow_symlinks=False)) == placed
+    except OSError:
+        return False
+
+
+def place(directory: str, program: bytes) -> Placed:
+    """Have this program there, whole at each moment. OSError, which names the directory. Blocks."""
+    try:
+        with _made(Path(directory)) as own:
+            return _replace(program, own)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, directory) from error
 
 
 @contextlib.contextmanager
@@ -65,21 +111,13 @@ def _made(path: Path) -> Iterator[int]:
         with directories.opened(path.parent.name, top) as all_of_them:
             directories.make(path.name, all_of_them)
             with directories.opened(path.name, all_of_them) as own:
-                os.fchmod(own, _DIRECTORY_MODE)
+                # It is whoever's this service was before; what is right already needs no right to change it.
+                if stat.S_IMODE(os.fstat(own).st_mode) != _DIRECTORY_MODE:
+                    os.fchmod(own, _DIRECTORY_MODE)
                 yield own
 
 
-def _is_there(program: bytes, directory: int) -> bool:
-    try:
-        fd = os.open(_NAME, _READ, dir_fd=directory)
-    except OSError:
-        return False
-    with os.fdopen(fd, "rb") as file:
-        mode = os.fstat(fd).st_mode
-        return stat.S_ISREG(mode) and stat.S_IMODE(mode) == _MODE and file.read() == program
-
-
-def _replace(program: bytes, directory: int) -> None:
+def _replace(program: bytes, directory: int) -> Placed:
     for name in directories.entries_of(directory):
         # What a process left that died while it wrote.
         if name != _NAME:
@@ -91,7 +129,8 @@ def _replace(program: bytes, directory: int) -> None:
             file.flush()
             os.fchmod(file.fileno(), _MODE)
             os.fsync(file.fileno())
-        os.rename(draft, _NAME, src_dir_fd=directory, dst_dir_fd=directory)
+            os.rename(draft, _NAME, src_dir_fd=directory, dst_dir_fd=directory)
+            return Placed.of(os.fstat(file.fileno()))
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(draft, dir_fd=directory)

@@ -55,9 +55,9 @@ class Ground:
     bridge: str
     state_directory: str
     user: User
+    instance_id: str
     root: str = ""
     socket: str = ""
-    instance_id: str = "local"
 
     def barred(self) -> str:
         """Why no directory of its own can be mounted; empty when they can. Blocks. OSError."""

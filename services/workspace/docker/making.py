@@ -15,7 +15,7 @@ from typing import Any, Final
 from services.common.failpoints import failpoint
 from services.common.logs import get_logger
 from services.workspace.docker import containers, labels
-from services.workspace.docker.containers import LEAVING, Places, User, Wanted
+from services.workspace.docker.containers import LEAVING, Made, Places, User, Wanted
 from services.workspace.docker.engine import Engine
 from services.workspace.docker.equipment import Equipment
 from services.workspace.docker.exec.helpers import Helpers
@@ -48,7 +48,7 @@ class Maker:
         self._ground = ground
         self._equipment = Equipment(ground.helper_directory)
         self.starter: Final = Starter(engine, helpers, self._equipment)
-        self._creations: dict[tuple[str, str], list[Future[str]]] = {}
+        self._creations: dict[tuple[str, str], list[Future[Made]]] = {}
 
     async def make(self, workspace: Workspace, deployment: str) -> None:
         """The directory, then the container, then its start. Refused, PassedBy, Unusable, errors of the library."""
@@ -68,13 +68,13 @@ class Maker:
             )
             await self._equipment.ready()
             await failpoint("workspace.docker.before_create")
-            container_id = await self._create(wanted)
+            made = await self._create(wanted)
             try:
                 await failpoint("workspace.docker.after_create")
-                await self.starter.start(container_id)
-                await self._check(workspace, container_id, root)
+                await self.starter.start(made.id)
+                await self._check(workspace, made, root)
             except Exception as error:
-                await self._roll_back(container_id, error)
+                await self._roll_back(made.id, error)
                 raise
 
     async def remove(self, workspace: Workspace, deployment: str, give_up: Callable[[], bool]) -> None:
@@ -115,10 +115,11 @@ class Maker:
             # The thread of a call that was cancelled would go on.
             given_up.set()
 
-    async def _check(self, workspace: Workspace, container_id: str, root: Root) -> None:
+    async def _check(self, workspace: Workspace, made: Made, root: Root) -> None:
         """Return when what it has mounted is its directory. Refused, Vanished, Unasked."""
-        if isinstance(spec_of(workspace).source, Directory):
-            await self.starter.look(container_id, root)
+        if made.ran or isinstance(spec_of(workspace).source, Directory):
+            # What was started before this look may have been given another one.
+            await self.starter.look(made.id, root)
         else:
             # Nobody but the instance writes above one of our own, so what is there is what was mounted.
             with self._ground.found(workspace) as found:
@@ -152,7 +153,7 @@ class Maker:
         except Vanished as error:
             raise Refused(str(error)) from error
 
-    async def _create(self, wanted: Wanted) -> str:
+    async def _create(self, wanted: Wanted) -> Made:
         """What is asked for goes on when nobody waits for it, so it is remembered until it is answered."""
         creation = self._engine.begin(partial(containers.create, wanted))
         key = wanted.labels.project, wanted.labels.workspace
@@ -166,7 +167,7 @@ class Maker:
         if self._unanswered(project, workspace_id):
             raise Unasked("the engine has not yet said what became of its creation")
 
-    def _unanswered(self, project: str, workspace_id: str) -> list[Future[str]]:
+    def _unanswered(self, project: str, workspace_id: str) -> list[Future[Made]]:
         """The creations of a workspace of which it is not known yet; the others are forgotten."""
         left = [each for each in self._creations.pop((project, workspace_id), ()) if not each.done()]
         if left:

@@ -85,7 +85,7 @@ class Starter:
 
     async def renew(self) -> None:
         """Those that run have the helper of this start when this returns. HelperMissing, OSError."""
-        await self._equipment.renewed()
+        await self._equipment.ready()
 
     async def _spawn(self, container_id: str, spawn: Spawn) -> DockerProcess:
         """Once more where somebody has changed or removed the helper. Unusable, and what `spawn` raises."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -31,15 +32,21 @@ def make(workspace: Workspace, deployment: str) -> None:
 
 
 def make_home(root: str, label: Label, owner: tuple[int, int] | None) -> str:
-    """Make a home directory beside where a workspace's own would be, and the label; its path. Refused.
+    """Make a home directory beside where a workspace's own would be, and the label; its path.
 
-    It is for `owner`, a user and a group, or for who runs this.
+    It is for `owner`, a user and a group, or for who runs this. Refused when something else is there.
     """
     path = Path(root)
     with _claimed(path, label) as project:
         directories.make(path.name + _HOME, project)
-        if owner is not None:
-            os.chown(path.name + _HOME, *owner, dir_fd=project, follow_symlinks=False)
+        try:
+            with directories.opened(path.name + _HOME, project) as home:
+                if owner is not None:
+                    os.fchown(home, *owner)
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            raise Refused(f"{root}{_HOME} is no directory") from error
     return root + _HOME
 
 
@@ -142,9 +149,19 @@ def _is_directory(name: str, parent: int) -> bool:
 
 
 def _claim(root: Path, label: Label, project: int) -> None:
-    if root.exists():
-        raise Refused(f"{root} exists and was not made for this workspace")
+    for name in (root.name, root.name + _HOME):
+        if _exists(name, project):
+            raise Refused(f"{root.with_name(name)} exists and was not made for this workspace")
     try:
         label.write(project)
     except FileExistsError:
         raise Refused(f"{root} belongs to another deployment or instance") from None
+
+
+def _exists(name: str, parent: int) -> bool:
+    """Whatever it is: a link that leads nowhere as well."""
+    try:
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
 import shutil
 import stat
 import subprocess
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +18,7 @@ from services.common.errors import Unavailable
 from services.workspace.docker import containers
 from services.workspace.docker.containers import Places, User, Wanted
 from services.workspace.docker.engine import Engine
-from services.workspace.docker.equipment import place
+from services.workspace.docker.equipment import Equipment, is_there, place
 from services.workspace.docker.exec.helper import HELPER_PATH
 from services.workspace.docker.ground import Ground
 from services.workspace.docker.labels import Labels
@@ -32,13 +35,11 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "state" / "helper" / "one"
 
 
-def test_a_helper_is_there_whole_and_written_once(directory: Path) -> None:
-    place(str(directory), b"first")
+def test_a_helper_is_there_whole_for_who_executes_it(directory: Path) -> None:
+    placed = place(str(directory), b"first")
     helper = directory / "exec"
-    first = helper.stat()
-    assert (helper.read_bytes(), stat.S_IMODE(first.st_mode)) == (b"first", 0o555)
-    place(str(directory), b"first")
-    assert helper.stat().st_ino == first.st_ino
+    assert (helper.read_bytes(), stat.S_IMODE(helper.stat().st_mode)) == (b"first", 0o111)
+    assert is_there(str(directory), placed)
     # Who is on this machine and not in a container does not get there.
     assert stat.S_IMODE(directory.stat().st_mode) == 0o755
     assert stat.S_IMODE(directory.parent.stat().st_mode) == 0o700
@@ -55,22 +56,73 @@ def test_another_helper_is_replaced_as_a_whole(directory: Path, content: bytes) 
     assert (directory / "exec").read_bytes() == b"newer"
 
 
-def test_a_helper_that_is_a_link_or_may_be_changed_is_replaced(directory: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", ["content", "mode", "replaced", "link", "removed", "closed", "owner"])
+def test_a_helper_that_is_not_as_it_was_placed_is_noticed_and_replaced(
+    directory: Path, tmp_path: Path, change: str
+) -> None:
+    placed, helper = place(str(directory), b"program"), directory / "exec"
     (tmp_path / "elsewhere").write_bytes(b"program")
-    place(str(directory), b"program")
-    (directory / "exec").chmod(0o755)
-    place(str(directory), b"program")
-    assert stat.S_IMODE((directory / "exec").stat().st_mode) == 0o555
-    (directory / "exec").unlink()
-    (directory / "exec").symlink_to(tmp_path / "elsewhere")
-    place(str(directory), b"program")
-    assert not (directory / "exec").is_symlink()
-    assert stat.S_IMODE((tmp_path / "elsewhere").stat().st_mode) != 0o555
+    match change:
+        case "content":
+            # As a backup would put it back, with the date that it had.
+            dates = helper.stat().st_atime_ns, helper.stat().st_mtime_ns
+            helper.write_bytes(b"PROGRAM")
+            os.utime(helper, ns=dates)
+        case "mode":
+            helper.chmod(0o755)
+        case "replaced":
+            (directory / "another").write_bytes(b"program")
+            (directory / "another").rename(helper)
+        case "link":
+            helper.unlink()
+            helper.symlink_to(tmp_path / "elsewhere")
+        case "removed":
+            helper.unlink()
+        case "closed":
+            directory.chmod(0o700)
+        case "owner":
+            os.chown(helper, 10001, 10001)
+    assert not is_there(str(directory), placed)
+    assert is_there(str(directory), place(str(directory), b"program"))
+    assert not helper.is_symlink()
+    assert (tmp_path / "elsewhere").stat().st_mode & 0o111 == 0
+
+
+async def test_whoever_goes_away_disturbs_nobody_who_has_the_helper_placed_next(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on, asked = threading.Event(), threading.Event(), []
+
+    def slow(architecture: str) -> bytes:
+        asked.append(architecture)
+        begun.set()
+        assert goes_on.wait(30)
+        return b"program"
+
+    monkeypatch.setattr("services.workspace.docker.equipment.helper_program", slow)
+    equipment = Equipment(str(directory))
+    first = asyncio.create_task(equipment.ready())
+    await asyncio.to_thread(begun.wait, 30)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    second = asyncio.create_task(equipment.ready())
+    goes_on.set()
+    await second
+    assert (directory / "exec").read_bytes() == b"program"
+    assert len(asked) == 1, "what the first one had begun is what there is"
+
+
+def test_an_error_names_the_directory(directory: Path) -> None:
+    directory.parent.mkdir(parents=True)
+    directory.write_text("in the way")
+    with pytest.raises(OSError, match=str(directory)):
+        place(str(directory), b"program")
 
 
 def test_nothing_is_made_where_no_helper_could_be_executed(tmp_path: Path) -> None:
     """Containers would be made, and none would start."""
-    ground = Ground("bridge", str(tmp_path / "not" / "there"), User(1, 1))
+    ground = Ground("bridge", str(tmp_path / "not" / "there"), User(1, 1), "one")
     assert not ground.barred()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "tmpfs", str(tmp_path)], check=True)
     try:
@@ -94,6 +146,9 @@ async def test_nobody_inside_can_change_the_helper(client: Client, yard: Yard, h
     grant = await holder.acquire()
     helper = yard.helper / "exec"
     before = helper.read_bytes()
+    # Nothing but the mount is in their way.
+    for path in (yard.helper, helper):
+        os.chown(path, 10001, 10001)
     for forbidden in (
         f"echo x > {HELPER_PATH}",
         f"chmod 777 {HELPER_PATH}",

@@ -26,7 +26,7 @@ from services.workspace.providers.labels import Label
 )
 def test_no_directory_is_mounted_in_what_a_container_has_of_its_own(state: str, barred: bool) -> None:
     """Its agent could put links on the way to it, and the engine follows them at the next start."""
-    assert bool(Ground("bridge", state, User(1, 1)).barred()) is barred
+    assert bool(Ground("bridge", state, User(1, 1), "one").barred()) is barred
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_any_instance_made_is_no_source(tmp_path: Path, inside: str) -> Non
     source = Path(f"{project}/w1{inside}")
     source.mkdir(parents=True)
     source.chmod(0o777)
-    ground = Ground("bridge", str(tmp_path / "state"), User(10001, 10001), root=str(tmp_path))
+    ground = Ground("bridge", str(tmp_path / "state"), User(10001, 10001), "one", root=str(tmp_path))
     for other in ("null", "[" * 4096, '{"project": "default"}'):
         (project / "w1.json").write_text(other)
         assert ground.accept("field", str(source)) == str(source)

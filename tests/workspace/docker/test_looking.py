@@ -21,7 +21,7 @@ async def test_an_engine_that_has_containers_of_ours_is_looked_at_where_none_are
     async def has_any() -> bool:
         return True
 
-    ground = Ground("bridge", str(tmp_path), User(1, 1))
+    ground = Ground("bridge", str(tmp_path), User(1, 1), "one")
     provider = DockerProvider(engine, Helpers(engine, lambda: 0.0), ground, offer, has_any)
     assert not provider.enabled
     looking = asyncio.create_task(provider.run())

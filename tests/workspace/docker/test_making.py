@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -187,6 +188,8 @@ async def test_without_an_image_there_is_nothing_to_make(yard: Yard) -> None:
 async def test_the_provider_says_what_can_be_had(client: Client) -> None:
     providers = (await client.stub.ListProviders(workspace_pb2.ListProvidersRequest())).providers
     (docker,) = [each for each in providers if each.name == "docker"]
+    assert list(docker.engine.missing_images) == [MISSING]
+    docker.ClearField("engine")
     assert docker == workspace_pb2.Provider(
         name="docker",
         enabled=True,
@@ -232,21 +235,59 @@ async def test_our_own_container_of_an_earlier_try_is_adopted(client: Client, ya
     root = yard.directory("w2")
     root.mkdir()
     os.chown(root, 10001, 10001)
+    made = await _place_container(yard, earlier, root)
+    root.rmdir()
+    assert (await make(client, "w2")).state == READY
+    assert (await yard.inspect("w2"))["Id"] == made
+
+
+async def test_our_own_container_that_runs_in_a_former_directory_is_not_used(
+    client: Client, yard: Yard
+) -> None:
+    """Not by what is on this machine now: it was mounted before that."""
+    await make(client)
+    earlier = _named((await yard.inspect())["Config"]["Labels"], workspace="w2")
+    root = yard.directory("w2")
+    root.mkdir()
+    await yard.ask("start", await _place_container(yard, earlier, root))
+    root.rename(root.with_name("former"))
+    workspace = await make(client, "w2")
+    assert workspace.state == FAILED
+    assert "another directory" in workspace.state_reason
+    assert await yard.containers("w2") == []
+
+
+@pytest.mark.parametrize("has_label", [False, True], ids=["foreign", "ours"])
+async def test_a_home_that_is_a_link_is_refused(
+    client: Client, yard: Yard, tmp_path: Path, *, has_label: bool
+) -> None:
+    await make(client)
+    (tmp_path / "victim").mkdir(mode=0o700)
+    yard.directory("w2.home").symlink_to(tmp_path / "victim")
+    if has_label:
+        said = json.loads(yard.directory("w1.json").read_bytes())
+        yard.directory("w2.json").write_text(json.dumps({**said, "workspace_id": "w2"}))
+    workspace = await make(client, "w2")
+    assert workspace.state == FAILED
+    assert "w2.home" in workspace.state_reason
+    assert (tmp_path / "victim").stat().st_uid == os.geteuid()
+    assert await yard.containers("w2") == []
+
+
+async def _place_container(yard: Yard, labels: Labels, root: Path) -> str:
+    """One as an earlier try would have made it; its id."""
+    binds = [f"{root}:{root}", f"{yard.helper}:/.moorage:ro"]
     made = await yard.ask(
         "create_container",
         BUSYBOX,
         ["init"],
         entrypoint="/.moorage/exec",
-        name=earlier.name,
-        labels=earlier.to_engine(),
+        name=labels.name,
+        labels=labels.to_engine(),
         user="10001:10001",
-        host_config=await yard.ask(
-            "create_host_config", binds=[f"{root}:{root}", f"{yard.helper}:/.moorage:ro"], network_mode="none"
-        ),
+        host_config=await yard.ask("create_host_config", binds=binds, network_mode="none"),
     )
-    root.rmdir()
-    assert (await make(client, "w2")).state == READY
-    assert (await yard.inspect("w2"))["Id"] == made["Id"]
+    return str(made["Id"])
 
 
 async def test_a_container_that_was_removed_behind_our_back_is_lost(

@@ -23,7 +23,7 @@ async def test_what_cannot_be_looked_at_is_a_cause(tmp_path: Path) -> None:
     async def renew() -> None:
         """Not come to."""
 
-    readiness = Readiness(Ground("bridge", f"{tmp_path}/{'x' * 300}", User(1, 1)), renew)
+    readiness = Readiness(Ground("bridge", f"{tmp_path}/{'x' * 300}", User(1, 1), "one"), renew)
     assert "File name too long" in await readiness.look()
     assert readiness.cause
 
@@ -41,7 +41,7 @@ async def test_it_is_looked_at_off_the_event_loop_until_it_is_well(tmp_path: Pat
         if failing:
             raise PermissionError(13, "Permission denied", str(tmp_path))
 
-    readiness = Readiness(Watched("bridge", str(tmp_path), User(1, 1)), renew)
+    readiness = Readiness(Watched("bridge", str(tmp_path), User(1, 1), "one"), renew)
     for _ in range(2):
         assert f"Permission denied: '{tmp_path}'" in await readiness.look()
     failing = False
