@@ -8,7 +8,9 @@ from datetime import timedelta
 import pytest
 
 from services.common.database import Database
+from services.workspace.sources.results import Result
 from services.workspace.specs import Spec
+from services.workspace.store.sources import SourceStore
 from services.workspace.store.work import WorkStore
 from services.workspace.store.workspaces import Bounds, Plan, WorkspaceStore
 from services.workspace.workspaces import Intent, Origin, Source, Workspace, WorkspaceNotFound, WorkspaceState
@@ -155,3 +157,20 @@ async def test_what_is_made_anew_has_the_next_generation(store: WorkspaceStore, 
     assert (await store.get("default", "w1")).generation == 2
     await work.put_off(found, timedelta(), "once more")
     assert (await store.get("default", "w1")).generation == 2
+
+
+async def test_words_that_a_database_cannot_have_are_stored_all_the_same(
+    store: WorkspaceStore, work: WorkStore, database: Database
+) -> None:
+    found = await store.get("default", "w1")
+    sources = SourceStore(database)
+    await sources.keep_result(
+        found, Result(1, "", None, out_of_memory=False, output="a\0b\udcff", truncated=False)
+    )
+    kept = await sources.result("default", "w1")
+    assert kept is not None
+    assert kept.output == "a\ufffdb\ufffd"
+    await work.put_off(found, timedelta(), "a\0b\udcff\x1b[2Jc\nd")
+    assert (await store.get("default", "w1")).state_reason == "a\ufffdb\ufffd\ufffd[2Jc\nd"
+    assert await store.settle(found, WorkspaceState.FAILED, state_reason="\0" + "x" * 5000)
+    assert (await store.get("default", "w1")).state_reason == "\ufffd" + "x" * 1999

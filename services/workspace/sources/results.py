@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from services.workspace.texts import storable
+
 MOST_KEPT: Final = 64 * 1024
 _LONGEST_WORDS: Final = 300
-_UNTELLABLE: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,5 +57,5 @@ class Tail:
     @property
     def text(self) -> str:
         """As text; what is none, or cannot be stored, is replaced. At most MOST_KEPT bytes."""
-        text = self._kept.decode(errors="replace").replace("\0", _UNTELLABLE)
+        text = storable(self._kept.decode(errors="replace"))
         return text.encode()[-MOST_KEPT:].decode(errors="ignore")

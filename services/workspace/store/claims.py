@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from services.common.database import Database
+from services.workspace import texts
 from services.workspace.store.rows import workspace_of
 from services.workspace.workspaces import Workspace
 
@@ -85,6 +86,6 @@ class ClaimStore:
                 workspace.project,
                 workspace.workspace_id,
                 self._after,
-                cause,
+                texts.reason(cause),
             )
         return bool(changed)

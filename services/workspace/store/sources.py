@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from services.common.database import Database
+from services.workspace import texts
 from services.workspace.sources.results import Result
 from services.workspace.workspaces import Workspace
 
@@ -87,7 +88,7 @@ class SourceStore:
                 """,
                 workspace.project,
                 workspace.workspace_id,
-                json.dumps(asdict(result)),
+                json.dumps(asdict(replace(result, output=texts.storable(result.output)))),
             )
 
     async def drop_result(self, workspace: Workspace) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from datetime import timedelta
 
 from services.common.database import Database
+from services.workspace import texts
 from services.workspace.store.rows import workspace_of
 from services.workspace.workspaces import Workspace, WorkspaceState
 
@@ -119,7 +120,7 @@ class WorkStore:
                 workspace.workspace_id,
                 workspace.state,
                 delay,
-                state_reason,
+                texts.reason(state_reason),
                 anew,
             )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from services.common.database import Database
+from services.workspace import texts
 from services.workspace.specs import Spec
 from services.workspace.store.rows import find, json_of, workspace_of
 from services.workspace.workspaces import (
@@ -202,6 +203,6 @@ class WorkspaceStore:
                 workspace.workspace_id,
                 workspace.state,
                 state,
-                state_reason,
+                texts.reason(state_reason),
             )
         return bool(changed)
