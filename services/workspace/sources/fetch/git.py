@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from services.workspace.sources.fetch.bounds import Bounds, Rejected, Tally
+from services.workspace.sources.fetch.copying import copy
 from services.workspace.sources.fetch.local import Inside
 from services.workspace.sources.fetch.repository import Git
 from services.workspace.sources.fetch.web import NotNow, opened
@@ -62,7 +64,9 @@ def check_out(wanted: Wanted, means: Means, root: str) -> None:
 
 def _fetch(git: Git, address: str, refspec: str, bounds: Bounds) -> None:
     try:
-        git.run("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--", address, refspec)
+        # From a repository that is shallow itself there is no more to be had.
+        how = ("--quiet", "--no-tags", "--no-recurse-submodules", "--update-shallow")
+        git.run("fetch", *how, "--", address, refspec)
     except NotNow:
         # Git does not tell that the kernel ended what wrote the pack.
         packs = Path(git.directory, ".git", "objects", "pack").glob("tmp_pack_*")
@@ -75,11 +79,18 @@ def _prepare(git: Git, url: Url, means: Means) -> str:
     """Write down git's rules; the address that it can fetch from."""
     if url.is_local:
         git.prepare(())
-        return f"file://{means.inside.directory(url.path)}"
+        return _copy(git, url, means)
     found = _discover(url, means.hosts)
     git.prepare(_pins(found, means.hosts.addresses(found)))
     _check_version(git)
     return found.text
+
+
+def _copy(git: Git, url: Url, means: Means) -> str:
+    target = Path(means.home, "copy.git")
+    with means.inside.directory(url.path) as directory:
+        copy(git, directory, url.path, target, means.bounds)
+    return f"file://{quote(str(target))}"
 
 
 def _pins(url: Url, addresses: Sequence[str]) -> tuple[str, ...]:

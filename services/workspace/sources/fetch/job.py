@@ -34,7 +34,6 @@ _LONGEST_REASON: Final = 500
 _THEIRS: Final = frozenset(
     {
         errno.EEXIST,
-        errno.EFBIG,
         errno.EILSEQ,
         errno.EINVAL,
         errno.EISDIR,
@@ -93,6 +92,8 @@ def _told(error: Exception) -> dict[str, str]:
             return {"rejected": str(error)[:_LONGEST_REASON]}
         case MemoryError() | RecursionError():
             return {"rejected": "it needs more memory than what is allowed"}
+        case OSError() if error.errno == errno.EFBIG:
+            return {"rejected": "it is larger than what is allowed"}
         case OSError() if error.errno in _THEIRS:
             return {
                 "rejected": f"{error.filename!r} of it cannot be made: {error.strerror}"[:_LONGEST_REASON]
@@ -130,7 +131,10 @@ def _archive(job: Job, place: Path) -> None:
         if not job.url:
             digest.copy(sys.stdin.buffer)
         elif (url := parse(job.url)).is_local:
-            with os.fdopen(Inside(job.root, job.state).open(url.path), "rb") as source:
+            with (
+                Inside(job.root, job.state).file(url.path) as fd,
+                os.fdopen(fd, "rb", closefd=False) as source,
+            ):
                 digest.copy(source)
         else:
             download(url, Hosts(job.hosts), job.size, digest.write)

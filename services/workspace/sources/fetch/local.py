@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from services.workspace.providers.directories import is_inside, where
@@ -21,26 +23,38 @@ class Inside:
     root: str
     state: str
 
-    def open(self, path: str) -> int:
-        """What a path leads to; Rejected when that is not to be had. The descriptor is the caller's."""
+    @contextlib.contextmanager
+    def file(self, path: str) -> Iterator[int]:
+        """The regular file that a path leads to, held open for reading; Rejected."""
+        with self._opened(path) as fd:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise Rejected(f"{path} is not a file")
+            yield fd
+
+    @contextlib.contextmanager
+    def directory(self, path: str) -> Iterator[int]:
+        """The directory that a path leads to, held open for reading; Rejected."""
+        with self._opened(path) as fd:
+            if not stat.S_ISDIR(os.fstat(fd).st_mode):
+                raise Rejected(f"{path} is not a directory")
+            yield fd
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
         if not self.root:
             raise Rejected("this instance has no root for sources of file://")
         try:
             fd = os.open(path, _OPEN)
         except OSError as error:
             raise Rejected(f"{path}: {error.strerror}") from error
-        found = where(fd)
-        if not is_inside(found, self.root) or is_inside(found, self.state):
-            os.close(fd)
-            raise Rejected(f"{path} does not lie inside {self.root}, or among the workspaces")
-        return fd
-
-    def directory(self, path: str) -> str:
-        """Where a directory is, without links."""
-        fd = self.open(path)
         try:
-            if not Path(f"/proc/self/fd/{fd}").is_dir():
-                raise Rejected(f"{path} is not a directory")
-            return where(fd)
+            self._judge(path, where(fd))
+            yield fd
         finally:
             os.close(fd)
+
+    def _judge(self, path: str, found: str) -> None:
+        if not is_inside(found, self.root):
+            raise Rejected(f"{path} does not lie inside {self.root}")
+        if is_inside(found, self.state):
+            raise Rejected(f"{path} lies among the workspaces, which are no sources")
