@@ -14,7 +14,7 @@ import docker
 from docker.errors import APIError, NotFound
 
 from services.common.logs import get_logger
-from services.workspace.docker.containers import LEAVING
+from services.workspace.docker.containers import LEAVING, inspect, stop
 from services.workspace.docker.exec.helper import HELPER_PATH
 from services.workspace.exec.process import Outcome, PlaceLost, PlaceStopped
 from services.workspace.providers.registry import Unasked
@@ -33,8 +33,10 @@ _LEFT_OVER: Final = 1
 # What engines tell of a process that SIGKILL ended.
 _KILLED: Final = 128 + SIGKILL
 # After the time that a helper was told it kills its command; one that was stopped is killed
-# by the container's first process, which looks each second at who is late by one.
+# by the container's first process, which looks each second at who is late by one. It is also for
+# how long a container that runs may fail to say that nothing is left.
 _GRACE: Final = 3.0
+_STOPPED: Final = "its container was stopped: what a command had left there could not be killed"
 # How long an engine is waited for when that is over already.
 _SHORTEST_ANSWER: Final = 1.0
 
@@ -44,39 +46,96 @@ _log: Final = get_logger(__name__)
 async def until_dead(engine: Engine, container_id: str, name: str, told: float) -> Outcome | None:
     """Return when no process of the helper `name` lives: how it ended, if that can be told. PlaceLost.
 
-    It is killed through the engine. Some time after what it was `told`, in seconds of the boot clock, it
-    is dead all the same: if the engine does not answer, or has had the container run for so long.
+    It is killed through the engine, and its container with it where that does not help. Only where the
+    engine does not answer it counts as dead some time after what it was `told`, in seconds of the boot
+    clock.
     """
-    over, runs_since = told + _GRACE, math.inf
+    ending = _Ending(engine, container_id, name)
+    over = told + _GRACE
     while True:
-        answers = False
         try:
-            async with asyncio.timeout(max(over - _now(), _SHORTEST_ANSWER)):
-                place = await engine.call(partial(_place_of, container_id))
-                answers = True
-                # What was paused had no time to die in.
-                runs_since = _now() if place.was_paused else min(runs_since, _now())
-                if place.outcome is not None or _now() > max(over, runs_since + _GRACE):
-                    return place.outcome
-                if await end(engine, container_id, name):
-                    return None
-                runs_since = _now()
+            if await ending.look(max(over - _now(), _SHORTEST_ANSWER)):
+                return ending.outcome
         except PlaceLost:
             raise
         except Exception as error:  # noqa: BLE001 (whatever it is, the engine has not said that it is dead)
-            _log.warning("the end of an exec is not confirmed", container=container_id, error=str(error))
-            if not answers and _now() > over:
+            _log.warning("the end of an exec is not confirmed", container=container_id, error=repr(error))
+            if not ending.answers and _now() > over:
                 return None
         await asyncio.sleep(_PAUSE)
+
+
+class _Ending:
+    """What is known of the end of a helper."""
+
+    def __init__(self, engine: Engine, container_id: str, name: str) -> None:
+        self.outcome: Outcome | None = None
+        self.answers = False
+        """Whether the engine did when it was asked for the last time."""
+        self._engine = engine
+        self._container_id = container_id
+        self._name = name
+        self._started = ""
+        self._runs_since = math.inf
+        self._is_stopped = False
+
+    async def look(self, patience: float) -> bool:
+        """Try to end it; whether it is dead. PlaceLost, and what comes of an engine or a helper."""
+        place = await self._ask(patience)
+        if place.outcome is not None:
+            self.outcome = place.outcome
+            return True
+        left = self._runs_since + _GRACE - _now()
+        if left <= 0:
+            await self._stop()
+            return False
+        async with asyncio.timeout(left):
+            return await end(self._engine, self._container_id, self._name)
+
+    async def _ask(self, patience: float) -> _Place:
+        self.answers = False
+        try:
+            async with asyncio.timeout(patience):
+                place = await self._engine.call(partial(_place_of, self._container_id))
+        except PlaceStopped:
+            if self._is_stopped:
+                raise PlaceStopped(_STOPPED) from None
+            raise
+        except Exception:
+            # Nothing could be done meanwhile.
+            self._runs_since = math.inf
+            raise
+        self.answers = True
+        if self._started not in ("", place.started):
+            raise PlaceStopped(_STOPPED if self._is_stopped else "its container was started again")
+        self._started = place.started
+        # What was paused had no time to die in.
+        self._runs_since = _now() if place.was_paused else min(self._runs_since, _now())
+        if place.outcome is not None and self._is_stopped:
+            raise PlaceStopped(_STOPPED)
+        return place
+
+    async def _stop(self) -> None:
+        """End what lives in the container, whatever it has done to those who should have killed it."""
+        if not self._is_stopped:
+            _log.warning(
+                "a container is stopped, as what a command has left in it could not be killed",
+                container=self._container_id,
+                helper=self._name,
+            )
+        self._is_stopped = True
+        async with asyncio.timeout(_GRACE):
+            await self._engine.call(partial(_stop, self._container_id, self._started))
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
     """What an engine says of a container: `outcome` when it ended for want of memory.
 
-    `was_paused`: until it was asked; it is not any more.
+    `started` is when, as the engine writes it; `was_paused`: until it was asked, it is not any more.
     """
 
+    started: str
     outcome: Outcome | None
     was_paused: bool = False
 
@@ -92,13 +151,20 @@ def _place_of(container_id: str, client: docker.DockerClient) -> _Place:
         # Nothing in it can be killed, or could see that its time is over, and it would go on some day.
         api.unpause(container_id)
     if state["Running"]:
-        return _Place(None, was_paused=state["Paused"])
+        return _Place(state["StartedAt"], None, was_paused=state["Paused"])
     if state["Status"] in LEAVING:
         raise PlaceLost("its container is being removed")
     # The first of these also stays when it was another process, and the container went on.
     if state["OOMKilled"] and state["ExitCode"] == _KILLED:
-        return _Place(Outcome(None, SIGKILL, killed=False, out_of_memory=True))
+        return _Place(state["StartedAt"], Outcome(None, SIGKILL, killed=False, out_of_memory=True))
     raise PlaceStopped(f"its container stopped: {state['Error'] or state['Status']}")
+
+
+def _stop(container_id: str, started: str, client: docker.DockerClient) -> None:
+    """Unless it was started again."""
+    found = inspect(container_id, client)
+    if found is not None and found.started == started:
+        stop(found, client)
 
 
 async def end(engine: Engine, container_id: str, name: str) -> bool:

@@ -18,7 +18,6 @@ from services.workspace.docker.exec import ending
 from services.workspace.docker.exec.helper import HELPER_PATH, why_missing
 from services.workspace.docker.exec.helpers import Engine as EngineCalls
 from services.workspace.docker.exec.helpers import Helpers, Unfit
-from services.workspace.docker.exec.process import DockerProcess
 from services.workspace.exec.marker import Marker
 from services.workspace.exec.process import (
     Outcome,
@@ -304,7 +303,7 @@ async def test_a_container_that_is_paused_while_it_is_looked_into_is_not_taken_f
     place: DockerPlace, container: Container, tag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine answers, and says that the look still lasts."""
-    monkeypatch.setattr(ending, "_GRACE", 0.2)
+    monkeypatch.setattr(ending, "_GRACE", 2.0)
     await family(place, tag)
     _replace_helper(container, f"#!/bin/sh\nexec sleep {tag}1\n")
     api, name = container.engine.api, container.container_id
@@ -324,18 +323,15 @@ async def test_a_container_that_is_paused_while_it_is_looked_into_is_not_taken_f
         await asyncio.wait({ending_it})
 
 
-async def test_what_no_helper_can_end_is_dead_when_it_had_the_time_to_die(
+async def test_what_no_helper_can_end_ends_with_its_container(
     place: DockerPlace, container: Container, tag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An engine that works says nothing else of it, for ever."""
-    monkeypatch.setattr(ending, "_GRACE", 1.5)
-    place.seconds = 0.5
-    until = _now() + place.seconds
-    process = await family(place, tag)
+    monkeypatch.setattr(ending, "_GRACE", 0.5)
+    await family(place, tag)
     (container.helper / "exec").unlink()
-    assert isinstance(process, DockerProcess)
-    process.close()
-    assert await ending.until_dead(container.engine, container.container_id, "deployment/", until) is None
+    with pytest.raises(PlaceStopped, match="could not be killed"):
+        await ending.until_dead(container.engine, container.container_id, "deployment/", _now() + 60)
     assert with_argument(tag) == []
 
 
