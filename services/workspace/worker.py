@@ -16,6 +16,7 @@ from services.common.errors import MoorageError
 from services.common.failpoints import failpoint
 from services.common.logs import get_logger
 from services.common.loops import forever
+from services.workspace import texts
 from services.workspace.changes import Changes
 from services.workspace.exec.execs import Execs
 from services.workspace.instance import Instance
@@ -216,7 +217,8 @@ class Worker:
         await self._workspaces.settle(workspace, WorkspaceState.DELETED)
 
     async def _put_off(self, workspace: Workspace, error: Exception) -> None:
-        reason = " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__
+        words = " ".join(str(error).split())[:_LONGEST_REASON]
+        reason = texts.reason(words or type(error).__name__)
         if reason != workspace.state_reason:
             _log.warning(
                 "work on a workspace failed, it is tried again",

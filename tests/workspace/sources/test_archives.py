@@ -60,6 +60,8 @@ async def test_what_is_not_to_be_had(fetching: Client, site: Site, machine: Mach
     outside = machine.directory / "x"
     outside.write_bytes(DATA)
     (machine.root / "link").symlink_to(outside)
+    (machine.root / "directory").mkdir()
+    os.mkfifo(machine.root / "pipe")
     site.files["/bad"] = b"no archive"
     site.files["/evil"] = tar([Entry("../../escaped", content=b"x")])
     wishes = {
@@ -68,6 +70,8 @@ async def test_what_is_not_to_be_had(fetching: Client, site: Site, machine: Mach
         site.url("/evil"): "leads out of it",
         f"file://{outside}": "does not lie inside",
         f"file://{machine.root}/link": "does not lie inside",
+        f"file://{machine.root}/directory": "directory is not a file",
+        f"file://{machine.root}/pipe": "pipe is not a file",
         f"file://{machine.root}/none": "No such file or directory",
         "http://169.254.169.254/latest/meta-data": "none of the hosts",
     }
@@ -79,9 +83,11 @@ async def test_what_is_not_to_be_had(fetching: Client, site: Site, machine: Mach
 async def test_bounds(machine: Machine, site: Site) -> None:
     site.files["/large"] = tar([Entry("x", content=bytes(300_000))])
     site.files["/bomb"] = PACKINGS["gzip"](site.files["/large"])
+    local = machine.root / "large"
+    local.write_bytes(site.files["/large"])
     async with running(machine, source_hosts=(site.host,), source_bytes=200_000) as (client, _):
-        for name in ("/large", "/bomb"):
-            reason = await refused(client, name[1:], **of_archive(url=site.url(name)))
+        for number, url in enumerate([site.url("/large"), site.url("/bomb"), f"file://{local}"]):
+            reason = await refused(client, f"w{number}", **of_archive(url=url))
             assert "larger than 200000 bytes" in reason
 
 

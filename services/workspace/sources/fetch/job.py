@@ -82,18 +82,18 @@ def main() -> None:
             _hand_over(place / "tree")
         answer: dict[str, Any] = {"filled": True}
     except Exception as error:  # noqa: BLE001 (whatever it is, the instance is told)
-        answer = _told(error)
+        answer = _told(error, job.size)
     sys.stdout.write(json.dumps(answer))
 
 
-def _told(error: Exception) -> dict[str, str]:
+def _told(error: Exception, most: int) -> dict[str, str]:
     match error:
         case Rejected() | Forbidden():
             return {"rejected": str(error)[:_LONGEST_REASON]}
         case MemoryError() | RecursionError():
             return {"rejected": "it needs more memory than what is allowed"}
         case OSError() if error.errno == errno.EFBIG:
-            return {"rejected": "it is larger than what is allowed"}
+            return {"rejected": f"it is larger than {most} bytes"}
         case OSError() if error.errno in _THEIRS:
             return {
                 "rejected": f"{error.filename!r} of it cannot be made: {error.strerror}"[:_LONGEST_REASON]
