@@ -7,6 +7,8 @@ import secrets
 from collections.abc import Sized
 from typing import Final
 
+from google.protobuf.duration_pb2 import Duration
+
 from services.common.errors import InvalidArgument
 
 MAX_ID: Final = 128
@@ -16,6 +18,7 @@ DEFAULT_PROJECT: Final = "default"
 
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
+_MOST_NANOS: Final = 999_999_999
 _PROJECT: Final = re.compile(r"[a-z0-9-]{1,63}")
 
 
@@ -83,6 +86,15 @@ def check_range(field: str, value: float, minimum: float, maximum: float) -> Non
     """A number or a duration in seconds, ends included."""
     if not minimum <= value <= maximum:
         raise InvalidArgument.of(field, f"must be from {minimum:g} to {maximum:g}")
+
+
+def seconds_of(field: str, duration: Duration) -> float:
+    """The length of a duration. Not ToTimedelta, which overflows for what a client may send."""
+    if abs(duration.nanos) > _MOST_NANOS or duration.seconds * duration.nanos < 0:
+        raise InvalidArgument.of(
+            field, "is not a duration: nanos must be below a second, and of the same sign"
+        )
+    return float(duration.seconds + duration.nanos / 1e9)
 
 
 def in_own_words(message: str) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import grpc
-from google.protobuf.duration_pb2 import Duration
 from moorage.owner.v1 import lease_pb2
 from moorage.owner.v1.lease_pb2_grpc import LeaseServiceServicer
 
 from services.common.failpoints import failpoint
 from services.common.pages import PageToken, page_size
+from services.common.validation import seconds_of
 from services.fencing.grants import GrantClaims, GrantSigner, timestamp
 from services.owner import leases
 from services.owner.grouping import LeaseGroups
@@ -125,7 +125,7 @@ class LeaseServicer(LeaseServiceServicer):
         return lease_pb2.ListGrantKeysResponse(keys=map(_key, await self._keys.keys()))
 
     def _acquisition(self, request: lease_pb2.AcquireLeaseRequest) -> Acquisition:
-        ttl = _seconds(request.ttl) if request.HasField("ttl") else None
+        ttl = seconds_of("ttl", request.ttl) if request.HasField("ttl") else None
         return leases.check_acquisition(
             Acquisition(
                 resource=request.resource,
@@ -176,8 +176,3 @@ def _key(key: StoredKey) -> lease_pb2.GrantKey:
     return lease_pb2.GrantKey(
         kid=key.kid, public_key=key.signer.public_key, create_time=timestamp(key.create_time)
     )
-
-
-def _seconds(duration: Duration) -> float:
-    """Not ToTimedelta, which overflows for what a client may send."""
-    return duration.seconds + duration.nanos / 1e9

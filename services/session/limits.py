@@ -9,11 +9,10 @@ from google.protobuf.duration_pb2 import Duration
 from moorage.common.v1 import turn_pb2
 
 from services.common.errors import InvalidArgument
-from services.common.validation import check_range
+from services.common.validation import check_range, seconds_of
 from services.session.checks import stored
 
 _LONGEST: Final = 365 * 24 * 3600.0
-_MOST_NANOS: Final = 999_999_999
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +34,7 @@ def check_limits(field: str, limits: turn_pb2.Limits) -> bytes:
 
 def check_duration(field: str, duration: Duration) -> None:
     """A duration that is none, or at most a year."""
-    if not 0 <= duration.nanos <= _MOST_NANOS:
-        raise InvalidArgument.of(field, "is not a duration")
-    check_range(field, duration.seconds + duration.nanos / 1e9, 0, _LONGEST)
+    check_range(field, seconds_of(field, duration), 0, _LONGEST)
 
 
 def limits_in_force(asked: bytes, defaults: LimitDefaults) -> turn_pb2.Limits:

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from hypothesis import given
 from hypothesis import strategies as st
 from moorage.common.v1.errors_pb2 import ErrorReason
@@ -215,3 +216,14 @@ def test_a_bad_project_is_named(values: tuple[str, ...]) -> None:
 
 def test_a_refusal_to_start_is_no_answer_to_a_call() -> None:
     assert not issubclass(StartupRefused, MoorageError)
+
+
+@pytest.mark.parametrize(("seconds", "nanos"), [(0, 1_000_000_000), (1, -1), (-1, 1), (0, -2_000_000_000)])
+def test_what_is_no_duration(seconds: int, nanos: int) -> None:
+    with pytest.raises(InvalidArgument, match="ttl: is not a duration"):
+        validation.seconds_of("ttl", Duration(seconds=seconds, nanos=nanos))
+
+
+def test_durations_of_either_sign_and_any_length() -> None:
+    assert validation.seconds_of("ttl", Duration(seconds=-1, nanos=-500_000_000)) == -1.5
+    assert validation.seconds_of("ttl", Duration(seconds=315_576_000_001)) == 315_576_000_001.0

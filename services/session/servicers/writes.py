@@ -12,7 +12,14 @@ from moorage.session.v1 import journal_pb2
 
 from services.common.errors import InvalidArgument
 from services.common.pages import page_size
-from services.common.validation import check_id, check_project, check_range, check_size, check_text
+from services.common.validation import (
+    check_id,
+    check_project,
+    check_range,
+    check_size,
+    check_text,
+    seconds_of,
+)
 from services.session.history import DEFAULT_BYTES, MOST_BYTES
 from services.session.interactions import check_question
 from services.session.journal.calls import (
@@ -144,7 +151,7 @@ def _check_observation(observation: journal_pb2.RunObservation) -> None:
 
 
 def _timeout(request: journal_pb2.ReportProgressRequest) -> timedelta:
-    seconds = request.phase_timeout.seconds + request.phase_timeout.nanos / 1e9
+    seconds = seconds_of("phase_timeout", request.phase_timeout)
     check_range("phase_timeout", seconds, 0.001, _LONGEST_PHASE)
     return timedelta(seconds=seconds)
 

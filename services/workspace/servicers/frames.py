@@ -10,7 +10,7 @@ from typing import Final
 from moorage.workspace.v1 import workspace_pb2
 
 from services.common.errors import InvalidArgument
-from services.common.validation import check_id, check_project, check_size, check_text
+from services.common.validation import check_id, check_project, check_size, check_text, seconds_of
 from services.workspace.exec.environment import Wishes, check_wishes
 
 MAX_STDIN: Final = 256 * 1024
@@ -89,7 +89,7 @@ def _arguments(start: workspace_pb2.ExecStart) -> tuple[str, ...]:
 
 
 def _timeout(start: workspace_pb2.ExecStart) -> float:
-    seconds = start.timeout.seconds + start.timeout.nanos / 1e9
+    seconds = seconds_of("start.timeout", start.timeout)
     if seconds <= 0:
         raise InvalidArgument.of("start.timeout", "must be positive")
     return seconds

@@ -9,7 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from moorage.common.v1 import provision_pb2
 
 from services.common.errors import InvalidArgument
-from services.common.validation import check_range, check_size, check_text
+from services.common.validation import check_range, check_size, check_text, seconds_of
 from services.workspace.servicers import sources
 from services.workspace.specs import Limits, Network, Spec
 from services.workspace.workspaces import Workspace
@@ -80,7 +80,7 @@ def _limits_of(asked: provision_pb2.ResourceLimits) -> Limits:
 
 def time_of(field: str, duration: Duration) -> timedelta:
     """A length of time that can be asked for; InvalidArgument."""
-    seconds = duration.seconds + duration.nanos / 1e9
+    seconds = seconds_of(field, duration)
     # What the database stores, to the microsecond.
     check_range(field, seconds, 1e-3, _LONGEST_TTL)
     return timedelta(seconds=seconds)
