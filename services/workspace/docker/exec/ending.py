@@ -34,8 +34,12 @@ _LEFT_OVER: Final = 1
 _KILLED: Final = 128 + SIGKILL
 # After the time that a helper was told it kills its command; one that was stopped is killed
 # by the container's first process, which looks each second at who is late by one. It is also for
-# how long a container that runs may fail to say that nothing is left.
+# how long a container that runs may say that something is left.
 _GRACE: Final = 3.0
+# For how long it may say nothing, on a busy machine.
+_LONGEST_SILENCE: Final = 10.0
+# How a first process ends that cannot look any more (BLIND_STATUS).
+_BLIND: Final = 70
 _STOPPED: Final = "its container was stopped: what a command had left there could not be killed"
 # How long an engine is waited for when that is over already.
 _SHORTEST_ANSWER: Final = 1.0
@@ -77,6 +81,7 @@ class _Ending:
         self._name = name
         self._started = ""
         self._runs_since = math.inf
+        self._is_refused = False
         self._is_stopped = False
 
     async def look(self, patience: float) -> bool:
@@ -85,12 +90,14 @@ class _Ending:
         if place.outcome is not None:
             self.outcome = place.outcome
             return True
-        left = self._runs_since + _GRACE - _now()
+        left = self._runs_since + (_GRACE if self._is_refused else _LONGEST_SILENCE) - _now()
         if left <= 0:
             await self._stop()
             return False
         async with asyncio.timeout(left):
-            return await end(self._engine, self._container_id, self._name)
+            is_dead = await end(self._engine, self._container_id, self._name)
+            self._is_refused = not is_dead
+            return is_dead
 
     async def _ask(self, patience: float) -> _Place:
         self.answers = False
@@ -157,6 +164,10 @@ def _place_of(container_id: str, client: docker.DockerClient) -> _Place:
     # The first of these also stays when it was another process, and the container went on.
     if state["OOMKilled"] and state["ExitCode"] == _KILLED:
         return _Place(state["StartedAt"], Outcome(None, SIGKILL, killed=False, out_of_memory=True))
+    if state["ExitCode"] == _BLIND:
+        raise PlaceStopped(
+            "its container ended: its first process was kept from looking after what commands leave"
+        )
     raise PlaceStopped(f"its container stopped: {state['Error'] or state['Status']}")
 
 
@@ -165,6 +176,20 @@ def _stop(container_id: str, started: str, client: docker.DockerClient) -> None:
     found = inspect(container_id, client)
     if found is not None and found.started == started:
         stop(found, client)
+
+
+async def clear(engine: Engine, container_id: str, prefix: str) -> None:
+    """End what has a name that begins so where nothing else may run: with its container if need be."""
+    try:
+        if await end(engine, container_id, prefix):
+            return
+        cause = "something is left"
+    except Exception as error:  # noqa: BLE001 (whatever it is, nobody has said that nothing is left)
+        cause = str(error)
+    found = await engine.call(partial(inspect, container_id))
+    if found is not None and found.running:
+        _log.warning("a container that was not cleared is stopped", container=container_id, cause=cause)
+        await engine.call(partial(stop, found))
 
 
 async def end(engine: Engine, container_id: str, name: str) -> bool:

@@ -15,7 +15,7 @@ from docker.errors import APIError
 from services.common.logs import get_logger
 from services.common.validation import mint_id
 from services.workspace.docker.exec.connection import Connection
-from services.workspace.docker.exec.ending import end, until_dead
+from services.workspace.docker.exec.ending import clear, until_dead
 from services.workspace.docker.exec.handover import Handover
 from services.workspace.docker.exec.helper import HELPER_PATH, is_missing
 from services.workspace.docker.exec.mount import Mount, Seen
@@ -75,12 +75,9 @@ class Helpers:
 
     async def _clear(self, container_id: str, prefix: str) -> None:
         try:
-            cleared = await end(self._engine, container_id, prefix)
+            await clear(self._engine, container_id, prefix)
         except Exception as error:  # noqa: BLE001 (an engine that is away keeps nothing else from being served)
             _log.warning("a container was not looked into", container=container_id, error=str(error))
-        else:
-            if not cleared:
-                _log.warning("a container was not cleared", container=container_id)
 
     async def spawn(
         self, container_id: str, mount: Mount, directory: str, terminal: tuple[int, int] | None

@@ -304,6 +304,7 @@ async def test_a_container_that_is_paused_while_it_is_looked_into_is_not_taken_f
 ) -> None:
     """The engine answers, and says that the look still lasts."""
     monkeypatch.setattr(ending, "_GRACE", 2.0)
+    monkeypatch.setattr(ending, "_LONGEST_SILENCE", 2.0)
     await family(place, tag)
     _replace_helper(container, f"#!/bin/sh\nexec sleep {tag}1\n")
     api, name = container.engine.api, container.container_id
@@ -328,6 +329,7 @@ async def test_what_no_helper_can_end_ends_with_its_container(
 ) -> None:
     """An engine that works says nothing else of it, for ever."""
     monkeypatch.setattr(ending, "_GRACE", 0.5)
+    monkeypatch.setattr(ending, "_LONGEST_SILENCE", 0.5)
     await family(place, tag)
     (container.helper / "exec").unlink()
     with pytest.raises(PlaceStopped, match="could not be killed"):

@@ -246,7 +246,7 @@ static void bury_command(struct exec *exec) {
 static void bury(struct exec *exec) {
     if (!exec->buried && collect(exec->command.pid))
         bury_command(exec);
-    kill_children();
+    kill_below(getpid());
     if (exec->stage == ENDING && exec->buried && (collect(0), waitpid(-1, NULL, WNOHANG) < 0))
         report_death(exec);
 }
@@ -336,8 +336,6 @@ static void prepare(struct exec *exec, const char *marker) {
     link_open(&exec->link, STDIN_FILENO, STDOUT_FILENO);
     /* What loses its parent below this process becomes its child. */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    /* The command is of the same user: it cannot look into this process, nor change its name. */
-    prctl(PR_SET_DUMPABLE, 0);
     set_until(exec, now() + (uint64_t)START_SECONDS * NANOSECONDS);
 }
 

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "others.h"
 #include "processes.h"
@@ -34,7 +35,7 @@ int first_run(void) {
         clock_gettime(CLOCK_BOOTTIME, &now);
         others_end_overdue((unsigned long)now.tv_sec);
         /* It starts nothing: a child of it is what a helper has left that did not live to kill it. */
-        busy = kill_children();
+        busy = kill_below(getpid());
         reap_all();
     }
 }

@@ -6,6 +6,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "exec.h"
 #include "first.h"
@@ -15,6 +16,8 @@ enum { DONE = 0, LEFT_OVER = 1, USAGE = 2 };
 
 int main(int count, char **arguments) {
     const char *mode = count > 1 ? arguments[1] : "";
+    /* Commands are of the same user: they cannot look into this process, nor change its name. */
+    prctl(PR_SET_DUMPABLE, 0);
     if (count == 2 && strcmp(mode, "init") == 0)
         return first_run();
     if (count == 3 && strcmp(mode, "run") == 0)

@@ -13,8 +13,8 @@
 
 /*
  * A marker is DEPLOYMENT/INSTANCE/START/EXEC. `others_end` kills the helpers whose marker begins with
- * `prefix` but not with `spared` (empty: none is spared), and waits until nothing is left of what they
- * ran: it falls to the container's first process, which kills it. False when that takes too long.
+ * `prefix` but not with `spared` (empty: none is spared), and all that has fallen to the container's
+ * first process, until nothing of it is left. False when that takes too long.
  */
 bool others_end(const char *prefix, const char *spared);
 

@@ -8,14 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { STAT_TEXT = 1024, OUT_OF_MEMORY_STATUS = 125 };
+enum { STAT_TEXT = 1024, STOP_ROUNDS = 20, ROUND_NANOSECONDS = 1000 * 1000 };
+
+void end_if_blind(void) {
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
+        _exit(BLIND_STATUS);
+}
 
 size_t read_text(const char *path, char *text, size_t size) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     size_t length = 0;
     ssize_t count;
+    if (fd < 0)
+        end_if_blind();
     while (fd >= 0 && (count = read(fd, text + length, size - 1 - length)) > 0)
         length += (size_t)count;
     if (fd >= 0)
@@ -35,8 +43,8 @@ bool process_read(pid_t pid, struct process_state *state) {
         return false;
     *shut = 0;
     snprintf(state->name, sizeof state->name, "%s", open + 1);
-    return sscanf(shut + 2, "%c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                  &state->state, &state->parent, &state->start) == 3;
+    return sscanf(shut + 2, "%c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu",
+                  &state->state, &state->parent, &state->threads, &state->start) == 4;
 }
 
 static int compare(const void *left, const void *right) {
@@ -60,7 +68,7 @@ static void append(struct process_set *set, struct process process) {
         set->size = set->size ? 2 * set->size : 64;
         set->items = realloc(set->items, set->size * sizeof process);
         if (set->items == NULL)
-            _exit(OUT_OF_MEMORY_STATUS);
+            _exit(BLIND_STATUS);
     }
     set->items[set->count++] = process;
 }
@@ -84,24 +92,29 @@ static void list_one(pid_t pid, void *data) {
 }
 
 /* Also those that are dead by now. */
-static void list_descendants(struct process_set *list) {
+static void list_descendants(struct process_set *list, pid_t root) {
     size_t before;
     do {
         before = list->count;
-        each_child(getpid(), list_one, list);
+        each_child(root, list_one, list);
         for (size_t index = before; index < list->count; index++)
             each_child(list->items[index].pid, list_one, list);
     } while (list->count > before);
 }
 
+static bool is_there(struct process process, struct process_state *state) {
+    return process_read(process.pid, state) && state->start == process.start;
+}
+
+/* One whose first thread has ended looks dead, and goes on with the others. */
 static bool is_dead(struct process process) {
     struct process_state state;
-    return !process_read(process.pid, &state) || state.start != process.start || strchr("ZX", state.state);
+    return !is_there(process, &state) || (strchr("ZX", state.state) && state.threads < 2);
 }
 
 void add_descendants(struct process_set *set) {
     struct process_set list = {0};
-    list_descendants(&list);
+    list_descendants(&list, getpid());
     for (size_t index = 0; index < list.count; index++)
         if (!is_dead(list.items[index]))
             process_set_add(set, list.items[index]);
@@ -110,22 +123,28 @@ void add_descendants(struct process_set *set) {
         qsort(set->items, set->count, sizeof *set->items, compare);
 }
 
-void kill_exactly(struct process process) {
+static void signal_exactly(struct process process, int number) {
     /* The descriptor pins what has the number before it is compared. Some sandboxes do not know it. */
     int fd = (int)syscall(SYS_pidfd_open, process.pid, 0);
     if (!is_dead(process)) {
-        if (fd < 0 || (syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0) < 0 && errno != ESRCH))
-            kill(process.pid, SIGKILL);
+        if (fd < 0 || (syscall(SYS_pidfd_send_signal, fd, number, NULL, 0) < 0 && errno != ESRCH))
+            kill(process.pid, number);
     }
     if (fd >= 0)
         close(fd);
 }
 
+void kill_exactly(struct process process) {
+    signal_exactly(process, SIGKILL);
+}
+
 static void each_number(const char *path, void (*visit)(pid_t, void *), void *data) {
     FILE *file = fopen(path, "re");
     int pid;
-    if (file == NULL)
+    if (file == NULL) {
+        end_if_blind();
         return;
+    }
     while (fscanf(file, "%d", &pid) == 1)
         visit(pid, data);
     fclose(file);
@@ -136,6 +155,8 @@ void each_child(pid_t parent, void (*visit)(pid_t, void *), void *data) {
     snprintf(path, sizeof path, "/proc/%d/task", parent);
     DIR *tasks = opendir(path);
     struct dirent *task;
+    if (tasks == NULL)
+        end_if_blind();
     while (tasks != NULL && (task = readdir(tasks)) != NULL) {
         if (task->d_name[0] == '.')
             continue;
@@ -146,13 +167,32 @@ void each_child(pid_t parent, void (*visit)(pid_t, void *), void *data) {
         closedir(tasks);
 }
 
-static void kill_one(pid_t pid, void *data) {
-    kill(pid, SIGKILL);
-    *(bool *)data = true;
+/* Whether one of them ran. */
+static bool stop_all(const struct process_set *list) {
+    bool ran = false;
+    for (size_t index = 0; index < list->count; index++) {
+        struct process_state state;
+        if (!is_there(list->items[index], &state) || strchr("Tt", state.state) || is_dead(list->items[index]))
+            continue;
+        /* What only looks dead looks so for ever. */
+        ran |= !strchr("ZX", state.state);
+        signal_exactly(list->items[index], SIGSTOP);
+    }
+    return ran;
 }
 
-bool kill_children(void) {
-    bool found = false;
-    each_child(getpid(), kill_one, &found);
+bool kill_below(pid_t root) {
+    struct process_set list = {0};
+    for (int round = 0; round < STOP_ROUNDS; round++) {
+        process_set_clear(&list);
+        list_descendants(&list, root);
+        if (!stop_all(&list))
+            break;
+        nanosleep(&(struct timespec){0, ROUND_NANOSECONDS}, NULL);
+    }
+    bool found = list.count > 0;
+    for (size_t index = 0; index < list.count; index++)
+        kill_exactly(list.items[index]);
+    process_set_clear(&list);
     return found;
 }
