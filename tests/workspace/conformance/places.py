@@ -154,14 +154,14 @@ class Container:
     """The directory of this machine that the helper is in."""
 
     @classmethod
-    def make(cls, engine: Engine, **limits: Any) -> Container:
+    def make(cls, engine: Engine, image: str = BUSYBOX, **limits: Any) -> Container:
         """Blocks."""
         api = engine.api
         helper = Path(tempfile.mkdtemp(prefix="moorage-"), "state", "helper", "tests")
         equipment.place(str(helper), helper_program(api.version()["Arch"]))
         limits = {"mem_limit": "256m", "memswap_limit": "256m", "pids_limit": 512, **limits}
         made = api.create_container(
-            BUSYBOX,
+            image,
             entrypoint=[HELPER_PATH, "init"],
             name=f"moorage-tests-{secrets.token_hex(6)}",
             user="10001:10001",
