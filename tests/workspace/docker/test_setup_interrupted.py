@@ -76,7 +76,9 @@ async def test_an_engine_that_goes_before_the_command_has_begun(
 
 # The engine's library leaves the socket open whose connection fails; it is closed when nobody has it any more.
 @pytest.mark.filterwarnings("ignore:unclosed <socket.socket .*family=1,:ResourceWarning")
-@pytest.mark.filterwarnings("ignore:.*unclosed <socket.socket .*family=1,:pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*unclosed <socket.socket .*family=1,:pytest.PytestUnraisableExceptionWarning"
+)
 async def test_an_engine_that_is_killed(lonely_yard: Yard, engine: PrivateEngine, tag: str) -> None:
     """Nobody hears what becomes of the command; its container ends when the engine is started again."""
     async with lonely_yard.running(lease_ttl=3.0, docker_timeout=2.0) as (client, _):
