@@ -33,8 +33,9 @@ class ViewStore:
             return SessionView(session, turn, await read_queue(connection, SessionKey(project, session_id)))
 
     async def get_command(self, key: SessionKey, command_id: str) -> tuple[Command, Turn | None]:
-        """A command and the turn that it is about, if there is one. Raises CommandNotFound."""
+        """A command and the turn that it is about, if there is one. Raises SessionNotFound, CommandNotFound."""
         async with snapshot(self._database) as connection:
+            await read_session(connection, *key)
             command = await read_command(connection, key, command_id)
             named = command.turn_id
             return command, await find_turn(connection, *key, named) if named else None

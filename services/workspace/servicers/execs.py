@@ -18,13 +18,14 @@ from services.workspace.exec.execs import Exec, Execs
 from services.workspace.exec.input import Stdin
 from services.workspace.exec.output import Channel, copy_output
 from services.workspace.exec.process import Outcome, Process, StartFailed, StartMissed
+from services.workspace.exec.signals import signal_name
 from services.workspace.exec.timeout import Timeout
 from services.workspace.fence import Fence, Shown
 from services.workspace.instance import Instance
 from services.workspace.resolving import Resolver
 from services.workspace.servicers.beside import beside
 from services.workspace.servicers.conversation import Conversation, Write
-from services.workspace.servicers.frames import Command, command_of, first_of, signal_name
+from services.workspace.servicers.frames import Command, command_of, first_of
 from services.workspace.servicers.validity import Validity
 from services.workspace.workspaces import ExecStartFailed, Workspace, WorkspaceNotReady
 

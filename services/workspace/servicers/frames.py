@@ -68,14 +68,6 @@ def signal_of(frame: workspace_pb2.ExecSignal) -> int:
         raise InvalidArgument.of("signal.name", f"{frame.name!r} is no signal") from None
 
 
-def signal_name(number: int) -> str:
-    """The name of a signal, also of one that has a number only."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
-
-
 def check_stdin(data: bytes) -> bytes:
     """A piece of standard input."""
     check_size("stdin", data, MAX_STDIN)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from signal import Signals
 from typing import Final, Protocol
 
 from services.common.failpoints import failpoint
 from services.workspace.exec.commands import Command, Commands
 from services.workspace.exec.environment import Wishes, heritable
 from services.workspace.exec.process import Outcome, Process, StartFailed, StartMissed
+from services.workspace.exec.signals import signal_name
 from services.workspace.providers.registry import Provider, Refused, Unusable, Vanished
 from services.workspace.sources.results import Result, Tail
 from services.workspace.sources.wanted import Setup
@@ -103,11 +103,11 @@ class SettingUp:
             await self._results.drop_result(workspace)
             raise
 
-    def _missed(self, workspace: Workspace) -> Exception:
+    def _missed(self, workspace: Workspace, what: str) -> Exception:
         """Nobody heard of its end: it may be no accident, but something that the command does."""
         self._unheard[_key(workspace)] += 1
         if self._unheard[_key(workspace)] < _TRIES:
-            return Unusable("it is not known how its set-up command ended")
+            return Unusable(what)
         del self._unheard[_key(workspace)]
         return Refused(f"it is not known how its set-up command ended, {_TRIES} times")
 
@@ -123,11 +123,12 @@ class SettingUp:
         try:
             ended = await self._commands.run(workspace, spawn, command, lambda _, data: tail.take(data))
         except StartMissed as error:
-            raise Unusable(f"its set-up command is not known to run: {error}") from error
+            # Or it was so quick to end what watches over it that nobody heard of its start.
+            raise self._missed(workspace, f"its set-up command is not known to run: {error}") from error
         except StartFailed as error:
             raise Refused(f"its set-up command {setup.command[0]} could not be started: {error}") from error
         if ended.outcome is None and not ended.timed_out:
-            raise self._missed(workspace)
+            raise self._missed(workspace, "it is not known how its set-up command ended")
         return _result(ended.outcome or _UNSEEN, setup.timeout if ended.timed_out else None, tail)
 
 
@@ -148,7 +149,7 @@ def _result(outcome: Outcome, timeout: float | None, tail: Tail) -> Result:
     in_time = timeout is None
     return Result(
         exit_code=outcome.exit_code if in_time else None,
-        signal=Signals(outcome.signal).name if in_time and outcome.signal else "",
+        signal=signal_name(outcome.signal) if in_time and outcome.signal else "",
         timeout=timeout,
         out_of_memory=outcome.out_of_memory,
         output=tail.text,

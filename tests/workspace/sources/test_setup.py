@@ -72,6 +72,7 @@ async def test_what_it_inherits_by_name(machine: Machine, monkeypatch: pytest.Mo
     [
         (shell("echo no room; exit 3"), {"exit_code": 3}, "ended with 3: no room"),
         (shell("kill -TERM $$"), {"signal": "SIGTERM"}, "was ended by SIGTERM"),
+        (shell("kill -40 $$"), {"signal": "SIGRTMIN+6"}, "was ended by SIGRTMIN+6"),
         (
             shell("echo begun; sleep 1000", timeout=Duration(seconds=1)),
             {"timeout": workspace_pb2.ExecTimeout(after=Duration(seconds=1))},
