@@ -48,15 +48,18 @@ async def test_passes_and_what_they_find_are_counted(machine: Machine) -> None:
             assert told(await client.collect(dry_run=True)) == [("orphan", "w1", False)]
             assert told(await client.collect()) == [("orphan", "w1", True)]
             assert not (await client.collect()).garbage
+            assert not (await client.collect(provider="local")).garbage
             assert await service.terminate() == 0
         sent = receiver.metrics.resources
     names = {entry.key: entry.value.string_value for entry in sent[-1].resource.attributes}
     assert names["service.name"] == "moorage-workspace"
     orphan = {"kind": "orphan", "provider": "local", "done": True}
     assert _points(sent, "moorage.workspace.garbage") == [(orphan, 1)]
-    [(attributes, passes)] = _points(sent, "moorage.workspace.collections")
-    assert attributes == {"whole": True}
-    assert passes >= 2, "dry runs do not count"
+    passes = {
+        attributes["whole"]: count for attributes, count in _points(sent, "moorage.workspace.collections")
+    }
+    assert passes[True] >= 2, "dry runs do not count"
+    assert passes[False] == 1, "what looked at one provider is no whole one"
     [(_, age)] = _points(sent, "moorage.workspace.collection_age")
     assert 0 <= age < 60
     points = _points(sent, "moorage.workspace.things")

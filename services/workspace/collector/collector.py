@@ -106,7 +106,7 @@ class Collector:
             if error is not None and not isinstance(error, Unasked):
                 raise error
         if not dry_run:
-            self._gauges.passed(whole=not unasked)
+            self._gauges.passed(whole=not unasked and len(providers) == len(self._registry.by_name()))
         return Report(tuple(sorted(garbage, key=lambda each: each.provider)), unasked)
 
     async def _look(self, provider: Provider, garbage: list[Garbage], *, dry_run: bool) -> None:

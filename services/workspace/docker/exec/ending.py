@@ -17,7 +17,7 @@ from services.common.logs import get_logger
 from services.workspace.docker.containers import LEAVING, inspect, stop
 from services.workspace.docker.exec.helper import HELPER_PATH
 from services.workspace.exec.process import Outcome, PlaceLost, PlaceStopped
-from services.workspace.providers.registry import Unasked
+from services.workspace.providers.registry import Silent, Unasked
 
 if TYPE_CHECKING:
     from services.workspace.docker.exec.helpers import Engine
@@ -94,10 +94,15 @@ class _Ending:
         if left <= 0:
             await self._stop()
             return False
-        async with asyncio.timeout(left):
-            is_dead = await end(self._engine, self._container_id, self._name)
-            self._is_refused = not is_dead
-            return is_dead
+        try:
+            async with asyncio.timeout(left):
+                is_dead = await end(self._engine, self._container_id, self._name)
+        except Silent:
+            # Nobody in the container was asked.
+            self._runs_since = math.inf
+            raise
+        self._is_refused = not is_dead
+        return is_dead
 
     async def _ask(self, patience: float) -> _Place:
         self.answers = False
@@ -184,6 +189,8 @@ async def clear(engine: Engine, container_id: str, prefix: str) -> None:
         if await end(engine, container_id, prefix):
             return
         cause = "something is left"
+    except Silent:
+        raise
     except Exception as error:  # noqa: BLE001 (whatever it is, nobody has said that nothing is left)
         cause = str(error)
     found = await engine.call(partial(inspect, container_id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
@@ -91,7 +92,10 @@ class Helpers:
         if self._marker is None:
             raise Unasked("this instance does not serve yet")
         name = self._marker.of(mint_id("h")).text
+        self._require()
         async with self._connected(container_id, name) as connection:
+            # Its first words end what other starts have in there: those of a successor, if it was frozen meanwhile.
+            self._require()
             process = DockerProcess(
                 connection,
                 mount.path,
@@ -102,6 +106,10 @@ class Helpers:
             )
             mount.check(await _ready(process))
             return process
+
+    def _require(self) -> None:
+        if self._lives_until() <= time.clock_gettime(time.CLOCK_BOOTTIME):
+            raise Unasked("this instance does not serve any more")
 
     @contextlib.asynccontextmanager
     async def _connected(self, container_id: str, name: str) -> AsyncIterator[Connection]:

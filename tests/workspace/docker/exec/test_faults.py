@@ -199,6 +199,19 @@ async def test_a_start_ends_what_an_earlier_one_left_before_it_serves(
     assert with_argument(tag) == []
 
 
+async def test_a_start_whose_time_is_over_ends_nothing_of_a_later_one(
+    place: DockerPlace, container: Container, tag: str
+) -> None:
+    """It was frozen, say, and goes on where it was about to start something."""
+    frozen = DockerPlace(container, start_name="0")
+    await family(place, tag)
+    frozen.seconds = -1.0
+    with pytest.raises(Unasked, match="does not serve any more"):
+        await frozen.spawn()
+    assert len(with_argument(tag)) == 3
+    await frozen.close()
+
+
 async def test_another_instance_is_left_alone(container: Container, place: DockerPlace, tag: str) -> None:
     await family(place, tag)
     made = container.ask(HELPER_PATH, "end", "deployment/inst/")

@@ -66,11 +66,12 @@ static void restore_signals(void) {
 static void become(const struct request *request, const int streams[3], int failure) {
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    /* Until then it has the helper's link, which none of its user may open. */
+    for (int target = 0; target < 3; target++)
+        dup2(streams[target], target);
     /* The helper's own files in /proc are not even its own; a command's are. */
     prctl(PR_SET_DUMPABLE, 1);
     memory_go_first();
-    for (int target = 0; target < 3; target++)
-        dup2(streams[target], target);
     if (request->terminal)
         ioctl(0, TIOCSCTTY, 0);
     restore_signals();
