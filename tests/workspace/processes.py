@@ -6,6 +6,17 @@ from pathlib import Path
 
 from tests.conditions import eventually
 
+FORK_BOMB = """
+import os
+while True:
+    try:
+        if os.fork() == 0:
+            os.setsid()
+    except OSError:
+        pass
+"""
+"""A program of Python's: each process leaves its session, and goes on where another one makes room."""
+
 
 def is_alive(pid: int) -> bool:
     """Whether it runs; a dead child that nobody collected does not."""

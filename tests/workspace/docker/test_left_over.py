@@ -8,7 +8,7 @@ import pytest
 
 from tests.workspace.docker.yard import Yard, make
 from tests.workspace.instances import Holder
-from tests.workspace.processes import appears, with_argument
+from tests.workspace.processes import FORK_BOMB, appears, with_argument
 
 DEMO = "moorage-test:demo"
 # The first process of a container is of the same user as its commands.
@@ -23,15 +23,6 @@ if os.fork() == 0:
     os.execve('/usr/bin/python3', ['python3', '-c', writes, sys.argv[1]], {})
 time.sleep(1000)
 """
-MULTIPLIES = """
-import os
-while True:
-    try:
-        if os.fork() == 0:
-            os.setsid()
-    except OSError:
-        pass
-"""
 
 
 @pytest.fixture
@@ -40,9 +31,7 @@ def tag() -> str:
     return f"6{secrets.randbelow(10**8):08}"
 
 
-@pytest.mark.parametrize(
-    ("program", "count"), [(DISARMS, 2), (MULTIPLIES, 20)], ids=["disarms", "multiplies"]
-)
+@pytest.mark.parametrize(("program", "count"), [(DISARMS, 2), (FORK_BOMB, 20)], ids=["disarms", "multiplies"])
 async def test_nothing_is_left_when_a_claim_is_answered(
     yard: Yard, holder: Holder, tag: str, program: str, count: int
 ) -> None:

@@ -16,20 +16,10 @@ from services.workspace.exec.process import Outcome, PlaceStopped, Process, Proc
 from tests.conditions import eventually
 from tests.engines import shared_engine
 from tests.workspace.conformance.places import Container, DockerPlace, container_on, run, start
-from tests.workspace.processes import appears, with_argument
+from tests.workspace.processes import FORK_BOMB, appears, with_argument
 
 PIDS = 64
 DEMO = "moorage-test:demo"
-# Each leaves its session, and goes on where another one makes room.
-BOMB = """
-import os
-while True:
-    try:
-        if os.fork() == 0:
-            os.setsid()
-    except OSError:
-        pass
-"""
 
 
 @pytest.fixture
@@ -73,7 +63,7 @@ async def orphan(place: DockerPlace, tag: str) -> Process:
 
 
 async def bomb(place: DockerPlace, tag: str) -> Process:
-    process = await start(place, "python3", "-c", BOMB, tag)
+    process = await start(place, "python3", "-c", FORK_BOMB, tag)
     await appears(tag, PIDS // 2)
     return process
 

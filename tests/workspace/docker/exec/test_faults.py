@@ -19,13 +19,7 @@ from services.workspace.docker.exec.helper import HELPER_PATH, why_missing
 from services.workspace.docker.exec.helpers import Engine as EngineCalls
 from services.workspace.docker.exec.helpers import Helpers, Unfit
 from services.workspace.exec.marker import Marker
-from services.workspace.exec.process import (
-    Outcome,
-    PlaceLost,
-    PlaceStopped,
-    Process,
-    ProcessLost,
-)
+from services.workspace.exec.process import Outcome, PlaceLost, PlaceStopped, Process, ProcessLost
 from services.workspace.providers.registry import Unasked
 from tests.conditions import eventually
 from tests.engines import PrivateEngine, private_engine, shared_engine
